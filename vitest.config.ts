@@ -1,0 +1,20 @@
+import { defineConfig } from "vitest/config";
+
+/** One project per level; test/run.ts decides which levels this machine can run. */
+const level = (name: string, include: string[], more: object = {}) => ({
+  test: { name, include, ...more },
+});
+
+export default defineConfig({
+  test: {
+    reporters: ["default"],
+    projects: [
+      level("unit", ["src/**/*.test.ts", "test/unit/**/*.test.ts"]),
+      level("contract", ["test/contract/**/*.test.ts"]),
+      level("sim", ["test/sim/**/*.test.ts"]),
+      level("postgres", ["test/postgres/**/*.test.ts"]),
+      level("cluster", ["test/cluster/**/*.test.ts"], { testTimeout: 60_000, hookTimeout: 120_000 }),
+      level("e2e", ["test/e2e/**/*.test.ts"], { testTimeout: 180_000, hookTimeout: 300_000 }),
+    ],
+  },
+});
