@@ -16,13 +16,19 @@ export interface ObjectMeta {
   deletionTimestamp?: string | undefined;
   labels?: Record<string, string> | undefined;
   annotations?: Record<string, string> | undefined;
+  /** Kept as they came, because a PUT that leaves them out removes them. */
+  finalizers?: string[] | undefined;
+  ownerReferences?: unknown[] | undefined;
 }
 
 export interface KubeObject {
   metadata: ObjectMeta;
 }
 
-/** One kind of object: where it lives, and how an answer is read. */
+/**
+ * One kind of object: where it lives, and how an answer is read. What `parse` leaves out is not kept anywhere, and a
+ * PUT without it removes it: kinds that are written back keep all that others may have put there.
+ */
 export interface Kind<T extends KubeObject> {
   /** "" for the core group. */
   group: string;
@@ -51,7 +57,10 @@ export type ReadResult<T> = { outcome: "found"; object: T } | { outcome: "absent
  * - `exists`: a create found one of that name (409 AlreadyExists).
  * - `gone`: not applied, there is no such object (404, 410).
  * - `refused`: not applied, and never will be as it stands (400, 401, 403, 413, 422 …).
- * - `unknown`: may or may not have been applied. Read again before acting.
+ * - `unavailable`: surely not applied, and may be tried again as it stands: no connection, or 429. The client itself
+ *   never sends a write twice. `retryAfterMs` is what the server asked for.
+ * - `unknown`: may or may not have been applied (time-out, reset, 5xx, an answer that cannot be read). Read again
+ *   before acting.
  */
 export type WriteResult<T> =
   | { outcome: "ok"; object: T }
@@ -59,6 +68,7 @@ export type WriteResult<T> =
   | { outcome: "exists"; message: string }
   | { outcome: "gone"; message: string }
   | { outcome: "refused"; status: number; message: string }
+  | { outcome: "unavailable"; message: string; retryAfterMs?: number | undefined }
   | { outcome: "unknown"; message: string };
 
 /** A body to write. Metadata of an update carries uid and resourceVersion of what was read. */
@@ -130,15 +140,23 @@ export interface HttpAnswer {
   body: string;
 }
 
+/** A watch: whole lines as they come. They end, or throw a TransportError, with the connection. */
+export interface WatchAnswer {
+  status: number;
+  headers: Record<string, string>;
+  /** The whole body where the status is not 200; there are no lines then. */
+  body?: string | undefined;
+  lines: AsyncIterable<string>;
+}
+
 /**
  * One way to the API server. `request` and `open` reject with a TransportError when there is no whole answer: its
  * `sent` is false only if the request surely never left.
  */
 export interface Transport {
+  /** For messages: where the server and the user are named, as "file F, context C". */
+  readonly source?: string | undefined;
   request(request: HttpRequest, signal?: AbortSignal): Promise<HttpAnswer>;
-  /** Opens a watch. `lines` yields whole lines as they come and ends, or throws, with the connection. */
-  open(
-    request: HttpRequest,
-    signal: AbortSignal,
-  ): Promise<{ status: number; body?: string; lines: AsyncIterable<string> }>;
+  /** Opens a watch on a connection of its own, which `signal` ends. */
+  open(request: HttpRequest, signal: AbortSignal): Promise<WatchAnswer>;
 }
