@@ -1,0 +1,59 @@
+import {
+  type ConfigMapObject,
+  configMapSchema,
+  type NamespaceObject,
+  namespaceSchema,
+  type PodObject,
+  podSchema,
+  type SecretObject,
+  secretSchema,
+} from "../api/k8s.ts";
+import { type LeaseObject, leaseSchema } from "../api/lease.ts";
+import type { Kind } from "./types.ts";
+
+export const leaseKind: Kind<LeaseObject> = {
+  group: "coordination.k8s.io",
+  version: "v1",
+  kind: "Lease",
+  plural: "leases",
+  namespaced: true,
+  parse: (value) => leaseSchema.parse(value),
+};
+
+/** Read only: almost all of a pod is left out. */
+export const podKind: Kind<PodObject> = {
+  group: "",
+  version: "v1",
+  kind: "Pod",
+  plural: "pods",
+  namespaced: true,
+  parse: (value) => podSchema.parse(value),
+};
+
+/** Read only. */
+export const namespaceKind: Kind<NamespaceObject> = {
+  group: "",
+  version: "v1",
+  kind: "Namespace",
+  plural: "namespaces",
+  namespaced: false,
+  parse: (value) => namespaceSchema.parse(value),
+};
+
+export const secretKind: Kind<SecretObject> = {
+  group: "",
+  version: "v1",
+  kind: "Secret",
+  plural: "secrets",
+  namespaced: true,
+  parse: (value) => secretSchema.parse(value),
+};
+
+export const configMapKind: Kind<ConfigMapObject> = {
+  group: "",
+  version: "v1",
+  kind: "ConfigMap",
+  plural: "configmaps",
+  namespaced: true,
+  parse: (value) => configMapSchema.parse(value),
+};
