@@ -45,6 +45,8 @@ export const leaseAnnotations = {
   holderPod: "fenceline.dev/holder-pod",
   /** The holder's own words about itself. */
   holderLabel: "fenceline.dev/holder-label",
+  /** Who took the Lease away by force, and why; until the next grant. */
+  forced: "fenceline.dev/forced",
 } as const;
 
 /** On a FencedSequence: must repeat `spec.resource` before a DELETE is let through. */

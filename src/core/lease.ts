@@ -74,6 +74,8 @@ export interface LeaseView {
   /** Hash of the boundary that was guarded and advanced for this Lease; undefined stands for none. */
   boundary: string | undefined;
   note: HolderNote | undefined;
+  /** Who took it away by force and why, until the next grant. */
+  forced: string | undefined;
 }
 
 /** Credit that may be spent, or undefined where it is void: another uid wrote it, or somebody who is not us. [R] */
@@ -171,6 +173,7 @@ export interface LeaseChange {
   unclean: boolean;
   boundary: string | undefined;
   note: HolderNote | undefined;
+  forced: string | undefined;
 }
 
 /** A renewal that changes nothing commits nothing: each one writes a time text that nobody wrote before. */
@@ -229,6 +232,7 @@ export const grant = (
     unclean: false,
     boundary: lease.boundary,
     note,
+    forced: undefined,
   };
 };
 
@@ -242,6 +246,7 @@ const unchanged = (lease: LeaseView, now: WallTime): LeaseChange => ({
   unclean: lease.unclean,
   boundary: lease.boundary,
   note: lease.note,
+  forced: lease.forced,
 });
 
 /** The Lease renewed by its holder, for a whole term of what the resource says now. */
@@ -250,13 +255,21 @@ export const renewed = (lease: LeaseView, durationSeconds: number, now: WallTime
   durationSeconds,
 });
 
-/** The Lease given up, by its holder or by an operator. Keeps the credit; forced leaves the loss unclean. */
-export const vacated = (lease: LeaseView, reason: "released" | "forced", now: WallTime): LeaseChange => ({
+const vacated = (lease: LeaseView, reason: "released" | "forced", now: WallTime): LeaseChange => ({
   ...unchanged(lease, now),
   holder: undefined,
   ended: lease.holder === undefined ? lease.ended : join(lease.ended, { holder: lease.holder, reason }),
-  unclean: lease.unclean || reason === "forced",
   note: undefined,
+});
+
+/** The Lease given back by its holder. Keeps the credit. */
+export const released = (lease: LeaseView, now: WallTime): LeaseChange => vacated(lease, "released", now);
+
+/** The Lease taken away by an operator, `why` for the record: the work may still run, so the loss is unclean. */
+export const forced = (lease: LeaseView, why: string, now: WallTime): LeaseChange => ({
+  ...vacated(lease, "forced", now),
+  unclean: true,
+  forced: why,
 });
 
 /**
