@@ -13,7 +13,11 @@ export default defineConfig({
       level("contract", ["test/contract/**/*.test.ts"]),
       level("sim", ["test/sim/**/*.test.ts"]),
       level("postgres", ["test/postgres/**/*.test.ts"]),
-      level("cluster", ["test/cluster/**/*.test.ts"], { testTimeout: 60_000, hookTimeout: 120_000 }),
+      level("cluster", ["test/cluster/**/*.test.ts"], {
+        globalSetup: ["test/support/cluster/global-setup.ts"],
+        testTimeout: 60_000,
+        hookTimeout: 120_000,
+      }),
       level("e2e", ["test/e2e/**/*.test.ts"], { testTimeout: 180_000, hookTimeout: 300_000 }),
     ],
   },
