@@ -54,6 +54,17 @@ const draining = (): Refusal =>
     retryAfterMs: 0,
   });
 
+const busy = (resource: ResourceName, place: Place, holder: string | undefined): Refusal =>
+  refuse(
+    "busy",
+    `${keyOf(resource)} is held${holder === undefined ? " or not free yet" : ` by ${holder}`}: wait, or ask again`,
+    {
+      holder,
+      aheadOnThisReplica: place.ahead(),
+      retryAfterMs: 1000,
+    },
+  );
+
 export const makeCoordinator = (deps: Deps, options: CoordinatorOptions = {}): Coordinator => {
   const { book, clock, metrics, random, resources } = deps;
   const stop = new AbortController();
@@ -74,12 +85,7 @@ export const makeCoordinator = (deps: Deps, options: CoordinatorOptions = {}): C
   };
 
   /** Waits until something about the resource changed, `until` came, or the caller or this replica stops. */
-  const pause = async (
-    resource: ResourceName,
-    until: MonoTime,
-    signal: AbortSignal,
-    armed: Armed,
-  ): Promise<void> => {
+  const pause = async (until: MonoTime, signal: AbortSignal, armed: Armed): Promise<void> => {
     const ms = elapsed(clock.mono(), until);
     if (armed.rung || signal.aborted || ms <= 0) return;
     await new Promise<void>((resolve) => {
@@ -94,17 +100,6 @@ export const makeCoordinator = (deps: Deps, options: CoordinatorOptions = {}): C
     });
     armed.wake = undefined;
   };
-
-  const busy = (resource: ResourceName, place: Place, holder: string | undefined): Refusal =>
-    refuse(
-      "busy",
-      `${keyOf(resource)} is held${holder === undefined ? " or not free yet" : ` by ${holder}`}: wait, or ask again`,
-      {
-        holder,
-        aheadOnThisReplica: place.ahead(),
-        retryAfterMs: 1000,
-      },
-    );
 
   /** One try after the other, first in, first out, until granted, refused, or out of time. */
   const queue = async (
