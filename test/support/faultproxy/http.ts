@@ -187,9 +187,11 @@ export const startHttpProxy = async (options: HttpProxyOptions): Promise<HttpPro
 
   const handle = async (request: Request, response: Response): Promise<void> => {
     const left = new AbortController();
-    response.on("close", () => {
-      if (!response.writableFinished) left.abort();
-    });
+    if ("stream" in response) response.stream.on("aborted", () => left.abort());
+    else
+      response.on("close", () => {
+        if (!response.writableFinished) left.abort();
+      });
     const method = request.method ?? "GET";
     const path = request.url ?? "/";
     const about = targetOf(method, path);
