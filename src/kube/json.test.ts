@@ -1,4 +1,4 @@
-import fc from "fast-check";
+import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { leaseSchema } from "../api/lease.ts";
 import { formatJson, parseJson } from "./json.ts";
@@ -17,11 +17,11 @@ describe("JSON between us and the API server", () => {
   );
 
   it("leaves texts, safe integers and fractions as they are", () => {
-    const text = '{"a":":9007199254740993","b":9007199254740991,"c":0.12345678901234567,"d":1e300}';
+    const text = '{"a":":9007199254740993","b":9007199254740991,"c":0.1234567890123456,"d":1e300}';
     expect(parseJson(text)).toEqual({
       a: ":9007199254740993",
       b: 9007199254740991,
-      c: 0.12345678901234567,
+      c: 0.1234567890123456,
       d: 1e300,
     });
   });

@@ -19,9 +19,9 @@ export const parseJson = (text: string): unknown =>
     ? (JSON.parse as (text: string, reviver: Reviver) => unknown)(text, keepDigits)
     : JSON.parse(text);
 
-const rawJson = (JSON as typeof JSON & { rawJSON(text: string): unknown }).rawJSON;
+const { rawJSON } = JSON as typeof JSON & { rawJSON: (text: string) => unknown };
 
 export const formatJson = (value: unknown): string =>
   JSON.stringify(value, (_key, inner: unknown) =>
-    typeof inner === "bigint" ? rawJson(inner.toString()) : inner,
+    typeof inner === "bigint" ? rawJSON(inner.toString()) : inner,
   );
