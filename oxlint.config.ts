@@ -29,16 +29,14 @@ const clockMessage = "Time and randomness come from src/runtime, passed in as ar
 
 const clocks = ["Date", "performance", "setTimeout", "setInterval", "setImmediate", "crypto"];
 
-/** What tells the time, or plays dice, or reads the process without being a global. */
-const clockModules = ["timers", "timers/*", "perf_hooks", "process"];
-const dice = [
-  "default",
-  "randomUUID",
-  "randomBytes",
-  "randomInt",
-  "randomFill",
-  "getRandomValues",
-  "webcrypto",
+/** What tells the time, plays dice or reads the process without being a global. */
+const hiddenClocks = [
+  { regex: "^(node:)?(timers(/.*)?|perf_hooks|process)$", message: clockMessage },
+  {
+    regex: "^(node:)?crypto$",
+    importNames: ["default", "randomUUID", "randomBytes", "randomInt", "getRandomValues", "webcrypto"],
+    message: clockMessage,
+  },
 ];
 
 const wallOf = (folder: string): OxlintOverride => {
@@ -54,12 +52,7 @@ const wallOf = (folder: string): OxlintOverride => {
         group: [name, `${name}/**`],
         message: `Only src/${owner} imports ${name}.`,
       })),
-    ...(folder === "runtime"
-      ? []
-      : [
-          { group: clockModules.flatMap((name) => [name, `node:${name}`]), message: clockMessage },
-          { group: ["crypto", "node:crypto"], importNames: dice, message: clockMessage },
-        ]),
+    ...(folder === "runtime" ? [] : hiddenClocks),
     ...(folder === "core"
       ? [{ regex: "^[^.]", message: "src/core is pure: values in, values out, and no import but its own." }]
       : []),
