@@ -9,7 +9,7 @@ export const makeBells = (): Bells => {
   const listeners = new Map<string, Set<() => void>>();
   return {
     ring(key) {
-      for (const wake of [...(listeners.get(key) ?? [])]) wake();
+      for (const wake of listeners.get(key) ?? []) wake();
     },
     listen(key, wake) {
       const all = listeners.get(key) ?? new Set();

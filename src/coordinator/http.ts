@@ -16,14 +16,14 @@ export interface FaceDeps {
   coordinator: Coordinator;
   auth: Auth;
   /** What is known of a resource now; undefined where there is none. */
-  state(resource: ResourceName): Promise<api.StateAnswer | undefined>;
+  state: (resource: ResourceName) => Promise<api.StateAnswer | undefined>;
 }
 
 const problemOf = ({ code, detail, extras }: Refusal): Problem => problem(code, detail, extras);
 
 const answered = <A extends Granted | Renewed | Released>(answer: A | Refusal): A => {
   if (answer.outcome === "refused") throw new ProblemError(problemOf(answer));
-  return answer as A;
+  return answer;
 };
 
 const bodyOf = <T>(schema: z.ZodType<T>, request: FastifyRequest): T => {
