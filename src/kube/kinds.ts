@@ -1,3 +1,5 @@
+import { type FencedResource, parseFencedResource } from "../api/fencedresource.ts";
+import { type FencedSequence, parseFencedSequence } from "../api/fencedsequence.ts";
 import {
   type ConfigMapObject,
   configMapSchema,
@@ -9,6 +11,7 @@ import {
   secretSchema,
 } from "../api/k8s.ts";
 import { type LeaseObject, leaseSchema } from "../api/lease.ts";
+import { group, version } from "../api/names.ts";
 import type { Kind } from "./types.ts";
 
 export const leaseKind: Kind<LeaseObject> = {
@@ -56,4 +59,22 @@ export const configMapKind: Kind<ConfigMapObject> = {
   plural: "configmaps",
   namespaced: true,
   parse: (value) => configMapSchema.parse(value),
+};
+
+export const fencedResourceKind: Kind<FencedResource> = {
+  group,
+  version,
+  kind: "FencedResource",
+  plural: "fencedresources",
+  namespaced: true,
+  parse: (value) => parseFencedResource(value),
+};
+
+export const fencedSequenceKind: Kind<FencedSequence> = {
+  group,
+  version,
+  kind: "FencedSequence",
+  plural: "fencedsequences",
+  namespaced: false,
+  parse: (value) => parseFencedSequence(value),
 };
