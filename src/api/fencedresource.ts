@@ -97,7 +97,7 @@ const identifier = z
   .string()
   .min(1)
   .max(63)
-  .regex(/^[^\x00-\x1f\x7f]+$/);
+  .regex(/^\P{Cc}+$/u);
 
 const postgresqlSpec = z
   .object({
