@@ -1,7 +1,6 @@
 import path from "node:path";
 import { buildKube } from "./build.ts";
 import { newRun } from "./cluster.ts";
-import { ClusterError } from "./config.ts";
 import {
   type ComponentFlags,
   type ControlPlane,
@@ -62,13 +61,6 @@ export const startApi = async (options: ApiOptions = {}): Promise<Lab> => {
     apiserver: apiserverSpec(plane, etcdPort, apiPort),
     clients: controllers ? [controllerManagerSpec(plane, managerPort)] : [],
   });
-  try {
-    await lab.start();
-  } catch (error) {
-    const logs = await lab.collect(`start-${path.basename(folder)}`);
-    await lab[Symbol.asyncDispose]();
-    if (!(error instanceof ClusterError)) throw error;
-    throw new ClusterError(error.message.replaceAll(path.join(folder, "logs"), logs));
-  }
+  await lab.startOrExplain();
   return lab;
 };

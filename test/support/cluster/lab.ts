@@ -120,6 +120,18 @@ export class Lab extends Cluster implements AsyncDisposable {
     if (this.access.controllers) await this.untilServiceAccount("default");
   }
 
+  /** Starts it. If that fails, its logs are kept, nothing else is left, and the error says where they are. */
+  async startOrExplain(): Promise<void> {
+    try {
+      await this.start();
+    } catch (error) {
+      const logs = await this.collect(`start-${path.basename(this.folder)}`);
+      await this[Symbol.asyncDispose]();
+      if (!(error instanceof ClusterError)) throw error;
+      throw new ClusterError(error.message.replaceAll(path.join(this.folder, "logs"), logs));
+    }
+  }
+
   /** Another API server over the same etcd. */
   async second(): Promise<ApiServer> {
     const [port = 0] = await freePorts(1);
