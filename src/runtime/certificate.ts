@@ -3,20 +3,23 @@ import { createSecureContext } from "node:tls";
 import type { Clock } from "./clock.ts";
 import type { Logger } from "./logger.ts";
 
-export interface CertificateFiles {
-  certFile: string;
-  keyFile: string;
-}
-
 export interface KeyPair {
   cert: Buffer;
   key: Buffer;
 }
 
-/** How often the files are read again. Contents are compared, so that swapped links and equal times are no riddle. */
-export const certificatePollMs = 5000;
+/** Where a server's certificate comes from, and how often it is read again. */
+export interface CertificateSource {
+  /** Names both halves, for messages. */
+  name: string;
+  pollMs: number;
+  /** Rejects with one line that says what cannot be read. */
+  read(): Promise<KeyPair>;
+}
 
-const read = async (file: string): Promise<Buffer> => {
+const describe = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
+const readMounted = async (file: string): Promise<Buffer> => {
   try {
     return await readFile(file);
   } catch (error) {
@@ -24,19 +27,27 @@ const read = async (file: string): Promise<Buffer> => {
   }
 };
 
-const describe = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+/** Contents are compared, so that swapped links and equal times are no riddle. */
+export const certificateFiles = (certFile: string, keyFile: string): CertificateSource => ({
+  name: `${certFile} and ${keyFile}`,
+  pollMs: 5000,
+  async read() {
+    const [cert, key] = await Promise.all([readMounted(certFile), readMounted(keyFile)]);
+    return { cert, key };
+  },
+});
 
-/** Reads a pair that belongs together; throws one line that names the files otherwise. */
-export const readKeyPair = async ({ certFile, keyFile }: CertificateFiles): Promise<KeyPair> => {
-  const [cert, key] = await Promise.all([read(certFile), read(keyFile)]);
+/** Reads a pair that belongs together; throws one line that names the source otherwise. */
+export const readKeyPair = async (source: CertificateSource): Promise<KeyPair> => {
+  const pair = await source.read();
   try {
-    createSecureContext({ cert, key });
+    createSecureContext(pair);
   } catch (error) {
-    throw new Error(`${certFile} and ${keyFile} are no certificate and key that fit: ${describe(error)}`, {
+    throw new Error(`${source.name} are no certificate and key that fit: ${describe(error)}`, {
       cause: error,
     });
   }
-  return { cert, key };
+  return pair;
 };
 
 /**
@@ -44,7 +55,7 @@ export const readKeyPair = async ({ certFile, keyFile }: CertificateFiles): Prom
  * pair in use stays until its successor is whole.
  */
 export const followKeyPair = async (
-  files: CertificateFiles,
+  source: CertificateSource,
   current: KeyPair,
   use: (pair: KeyPair) => void,
   deps: { clock: Clock; log: Logger },
@@ -53,15 +64,15 @@ export const followKeyPair = async (
   let inUse = current;
   let complaint: string | undefined;
   while (!signal.aborted) {
-    await deps.clock.sleep(certificatePollMs, signal).catch(() => {});
+    await deps.clock.sleep(source.pollMs, signal).catch(() => {});
     if (signal.aborted) return;
     try {
-      const pair = await readKeyPair(files);
+      const pair = await readKeyPair(source);
       complaint = undefined;
       if (pair.cert.equals(inUse.cert) && pair.key.equals(inUse.key)) continue;
       use(pair);
       inUse = pair;
-      deps.log.info({ certFile: files.certFile }, "certificate reloaded");
+      deps.log.info({ source: source.name }, "certificate reloaded");
     } catch (error) {
       if (complaint === describe(error)) continue;
       complaint = describe(error);

@@ -7,7 +7,9 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { makeFakeClock, makeFakeRandom } from "../../test/support/clock.ts";
 import { type Certificate, makeCertificate } from "../../test/support/faultproxy/certificate.ts";
 import { problem, readProblem } from "../api/problem.ts";
-import { certificatePollMs } from "./certificate.ts";
+import { certificateFiles } from "./certificate.ts";
+
+const pollMs = certificateFiles("", "").pollMs;
 import type { Check } from "./health.ts";
 import { makeHttpClient } from "./httpclient.ts";
 import {
@@ -53,7 +55,7 @@ const serve = async (limits: Partial<Limits> = {}): Promise<{ app: HttpsApp; por
   const app = await makeApiServer({
     ...deps,
     limits,
-    certificate: { certFile: file("tls.crt"), keyFile: file("tls.key") },
+    certificate: certificateFiles(file("tls.crt"), file("tls.key")),
   });
   app.post("/echo", (request, reply) => reply.send({ got: request.body, trace: request.id }));
   app.get("/busy", () => {
@@ -188,7 +190,7 @@ describe("the API server", () => {
     const { port } = await serve();
     const second = await makeApiServer({
       ...deps,
-      certificate: { certFile: file("tls.crt"), keyFile: file("tls.key") },
+      certificate: certificateFiles(file("tls.crt"), file("tls.key")),
     });
     closers.push(() => second.close());
     await expect(listen(second, "127.0.0.1", port)).rejects.toThrow(`cannot listen on 127.0.0.1:${port}`);
@@ -202,14 +204,14 @@ describe("the certificate", () => {
 
     await writeFile(file("tls.crt"), "-----BEGIN CERTIFICATE-----\nhalf");
     for (let round = 0; round < 3; round++) {
-      await clock.advance(certificatePollMs);
+      await clock.advance(pollMs);
       await expect.poll(() => clock.pending()).toBe(1);
     }
     expect(await shownName(port)).toBe("first");
     expect(lines.filter((line) => line.includes("the old one stays"))).toHaveLength(1);
 
     await issue("second");
-    await clock.advance(certificatePollMs);
+    await clock.advance(pollMs);
     await expect.poll(() => shownName(port)).toBe("second");
     expect(lines.join("")).toContain("certificate reloaded");
   });

@@ -6,7 +6,7 @@ import type { Socket } from "node:net";
 import fastify, { type FastifyInstance, type FastifyReply } from "fastify";
 import { bodyMaxBytes } from "../api/http.ts";
 import { type Problem, problem, problemType } from "../api/problem.ts";
-import { type CertificateFiles, followKeyPair, readKeyPair } from "./certificate.ts";
+import { type CertificateSource, followKeyPair, readKeyPair } from "./certificate.ts";
 import type { Clock, Random } from "./clock.ts";
 import { type Check, runChecks } from "./health.ts";
 import type { Logger } from "./logger.ts";
@@ -173,11 +173,11 @@ export interface ServerDeps {
 }
 
 /**
- * The API over TLS 1.2 or newer. Add routes to the result, then {@link listen}. A certificate that changes on disk is
+ * The API over TLS 1.2 or newer. Add routes to the result, then {@link listen}. A certificate that changes at its source is
  * taken up for new connections. Throws where the first one cannot be used.
  */
 export const makeApiServer = async (
-  deps: ServerDeps & { certificate: CertificateFiles; limits?: Partial<Limits> },
+  deps: ServerDeps & { certificate: CertificateSource; limits?: Partial<Limits> },
 ): Promise<HttpsApp> => {
   const limits = { ...apiLimits, ...deps.limits };
   const pair = await readKeyPair(deps.certificate);
