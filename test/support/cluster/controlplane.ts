@@ -121,6 +121,7 @@ export const controllerManagerSpec = (plane: ControlPlane, port: number): Compon
       `--cluster-signing-cert-file=${pki.caFile}`,
       `--cluster-signing-key-file=${pki.caKeyFile}`,
       "--use-service-account-credentials",
+      `--flex-volume-plugin-dir=${path.join(plane.folder, "plugins")}`,
       ...serving(port),
       ...(flags?.controllerManager ?? []),
     ],
