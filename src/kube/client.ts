@@ -106,6 +106,26 @@ export const makeKubeClient = (transport: Transport): KubeClient => {
     );
   };
 
+  const mergePatch = <T extends KubeObject>(
+    kind: Kind<T>,
+    ref: Ref,
+    patch: unknown,
+    sub: readonly string[],
+    signal: AbortSignal | undefined,
+  ): Promise<WriteResult<T>> =>
+    write(
+      {
+        method: "PATCH",
+        path: pathOf(kind, ref.namespace, ref.name, ...sub),
+        body: formatJson(patch),
+        contentType: "application/merge-patch+json",
+        verb: "patch",
+        resource: [kind.plural, ...sub].join("/"),
+      },
+      (value) => kind.parse(value),
+      signal,
+    );
+
   return {
     async get<T extends KubeObject>(kind: Kind<T>, ref: Ref, signal?: AbortSignal) {
       const request: HttpRequest = {
@@ -160,19 +180,8 @@ export const makeKubeClient = (transport: Transport): KubeClient => {
     update: (kind, draft, signal) => put(kind, draft, [], signal),
     updateStatus: (kind, draft, signal) => put(kind, draft, ["status"], signal),
 
-    patch: (kind, ref, patch, signal) =>
-      write(
-        {
-          method: "PATCH",
-          path: pathOf(kind, ref.namespace, ref.name),
-          body: formatJson(patch),
-          contentType: "application/merge-patch+json",
-          verb: "patch",
-          resource: kind.plural,
-        },
-        (value) => kind.parse(value),
-        signal,
-      ),
+    patch: (kind, ref, patch, signal) => mergePatch(kind, ref, patch, [], signal),
+    patchStatus: (kind, ref, patch, signal) => mergePatch(kind, ref, patch, ["status"], signal),
 
     remove: (kind, ref, preconditions, signal) =>
       write(

@@ -113,6 +113,13 @@ export interface KubeClient {
     patch: unknown,
     signal?: AbortSignal,
   ): Promise<WriteResult<T>>;
+  /** JSON merge patch of the status subresource. */
+  patchStatus<T extends KubeObject>(
+    kind: Kind<T>,
+    ref: Ref,
+    patch: unknown,
+    signal?: AbortSignal,
+  ): Promise<WriteResult<T>>;
   remove<T extends KubeObject>(
     kind: Kind<T>,
     ref: Ref,
