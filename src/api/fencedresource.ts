@@ -298,7 +298,14 @@ const status = z
       .record(
         z.string(),
         z
-          .object({ count: int32(0, 2_147_483_647).describe("Attempts that wait on this replica.") })
+          .object({
+            count: int32(0, 2_147_483_647).describe("Attempts that wait on this replica."),
+            beat: int32(0, 2_147_483_647)
+              .optional()
+              .describe(
+                "Grows with each report: an entry that stands still belongs to a replica that is gone.",
+              ),
+          })
           .describe("One replica."),
       )
       .optional()
