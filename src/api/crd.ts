@@ -31,7 +31,6 @@ const range: Rule = {
 export const tokenField = (description: string, ...more: Rule[]) =>
   z
     .string()
-    .max(19)
     .regex(new RegExp(tokenPattern))
     .meta({ description, ...rules(range, ...more) });
 
