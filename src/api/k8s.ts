@@ -92,11 +92,13 @@ export const listSchema = z.object({
 
 export const watchEventSchema = z.object({ type: z.string(), object: z.unknown() });
 
+export const bookmarkSchema = z.object({ metadata: z.object({ resourceVersion: text }) });
+
 /** Metadata of an object that could not be read as its kind, to say which one it was. */
 export const anyObjectSchema = z.object({
   metadata: z.object({
     name: z.string().optional(),
     namespace: z.string().optional(),
-    resourceVersion: text,
+    resourceVersion: text.optional(),
   }),
 });

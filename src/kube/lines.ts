@@ -12,6 +12,8 @@ const highWater = 1 << 20;
 /** Bytes in, whole lines out. A rest without a line end comes last, if the stream ended in order. */
 export class LineQueue {
   flow: Flow | undefined;
+  /** Called once, when the stream has ended in whatever way. */
+  onEnd: (() => void) | undefined;
   #decoder = new StringDecoder("utf8");
   #rest: string[] = [];
   #waiting: string[] = [];
@@ -36,6 +38,7 @@ export class LineQueue {
     if (this.#ended) return;
     this.#ended = true;
     this.#error = error;
+    this.onEnd?.();
     if (error === undefined) this.#add(this.#rest.join("") + this.#decoder.end());
     this.#wake?.();
   }

@@ -23,7 +23,7 @@
  * - If etcd alone is restored and its API servers run on, these go on showing what is gone, to everybody: they have to
  *   be restarted. Until then the cache equals what they show.
  */
-import { anyObjectSchema, listSchema, statusSchema, watchEventSchema } from "../api/k8s.ts";
+import { anyObjectSchema, bookmarkSchema, listSchema, statusSchema, watchEventSchema } from "../api/k8s.ts";
 import { elapsed, type MonoTime } from "../core/time.ts";
 import type { Clock, Random } from "../runtime/clock.ts";
 import type { Logger } from "../runtime/logger.ts";
@@ -101,6 +101,9 @@ class Relist extends Error {
 const isBelow = (a: string, b: string): boolean =>
   /^\d+$/.test(a) && /^\d+$/.test(b) && BigInt(a) < BigInt(b);
 
+const wentBack = (from: string, to: string) =>
+  new Relist(`resourceVersion went back from ${from} to ${to}`, true);
+
 const isGone = (error: KubeError): boolean =>
   error.status === 410 || error.reason === "Expired" || error.reason === "Gone";
 
@@ -118,7 +121,7 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
   synced.promise.catch(() => {});
   let isSynced = false;
   let interrupted = false;
-  let stopped = false;
+  let stopping: AbortSignal | undefined;
   let epoch = 0;
   let lastSeen: MonoTime | undefined;
   let position: string | undefined;
@@ -127,24 +130,26 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
   let verified = true;
   let failures = 0;
 
+  const handlerFailed = (error: unknown) => {
+    counts.handlerErrors++;
+    log.error(
+      { kind: resource, error: error instanceof Error ? error : String(error) },
+      "handler of a change failed",
+    );
+  };
+
   const guarded = (call: () => void | Promise<void>) => {
-    const failed = (error: unknown) => {
-      counts.handlerErrors++;
-      log.error(
-        { kind: resource, error: error instanceof Error ? error : String(error) },
-        "handler of a change failed",
-      );
-    };
+    if (stopping?.aborted === true) return;
     try {
       const pending = call();
-      if (pending instanceof Promise) pending.catch(failed);
+      if (pending instanceof Promise) pending.catch(handlerFailed);
     } catch (error) {
-      failed(error);
+      handlerFailed(error);
     }
   };
 
   const report = (changes: readonly Change<T>[]) => {
-    for (const change of changes) if (!stopped) guarded(() => options.onChange?.(change));
+    for (const change of changes) guarded(() => options.onChange?.(change));
   };
 
   const interrupt = (reason: string, error: unknown) => {
@@ -181,10 +186,15 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
     return { items: items ?? [], ...metadata };
   };
 
+  const advance = (to: string) => {
+    if (position !== undefined && isBelow(to, position)) throw wentBack(position, to);
+    position = to;
+  };
+
   /** One object as its kind reads it. One that cannot be read is noted, and never stops the others. */
-  const readObject = (value: unknown): { key: string; resourceVersion: string; object: T | undefined } => {
-    const { metadata } = anyObjectSchema.parse(value);
-    const key = keyOf({ namespace: metadata.namespace, name: metadata.name ?? "" });
+  const readObject = (value: unknown) => {
+    const metadata = anyObjectSchema.safeParse(value).data?.metadata ?? {};
+    const key = keyOf({ namespace: metadata.namespace, name: metadata.name ?? "?" });
     const read = { key, resourceVersion: metadata.resourceVersion };
     try {
       const object = kind.parse(value);
@@ -229,8 +239,7 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
 
   const verify = async (from: string, signal: AbortSignal) => {
     const { resourceVersion } = await send({ limit: 1 }, signal);
-    if (isBelow(resourceVersion, from))
-      throw new Relist(`resourceVersion went back from ${from} to ${resourceVersion}`, true);
+    if (isBelow(resourceVersion, from)) throw wentBack(from, resourceVersion);
     verified = true;
   };
 
@@ -244,14 +253,11 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
       throw new KubeError("unreachable", message, { status: code, reason });
     }
     if (type === "BOOKMARK") {
-      const { resourceVersion } = anyObjectSchema.parse(value).metadata;
-      if (position !== undefined && isBelow(resourceVersion, position))
-        throw new Relist(`resourceVersion went back from ${position} to ${resourceVersion}`, true);
-      position = resourceVersion;
+      advance(bookmarkSchema.parse(value).metadata.resourceVersion);
       return "bookmark";
     }
     const { key, resourceVersion, object } = readObject(value);
-    position = resourceVersion;
+    if (resourceVersion !== undefined) advance(resourceVersion);
     if (type === "DELETED") {
       unreadable.delete(key);
       report(cache.remove(key, object));
@@ -309,6 +315,7 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
     } finally {
       cancel();
       signal.removeEventListener("abort", stop);
+      attempt.abort();
       failures = elapsed(start, clock.mono()) >= steadyMs ? 0 : failures + 1;
     }
   };
@@ -322,10 +329,16 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
   const pause = async (error: unknown, signal: AbortSignal) => {
     const asked = error instanceof KubeError ? (error.retryAfterMs ?? 0) : 0;
     const grown = Math.min(backoff.ceilingMs, backoff.firstMs * 2 ** Math.min(Math.max(0, failures - 1), 10));
-    await clock.sleep(Math.max(asked, grown * (0.5 + random.float() / 2)), signal).catch(() => {});
+    const ms = Math.max(asked, grown * (0.5 + random.float() / 2));
+    try {
+      await clock.sleep(ms, signal);
+    } catch {
+      // Stopped: the caller looks at the signal.
+    }
   };
 
   const start = async (signal: AbortSignal): Promise<void> => {
+    stopping = signal;
     while (!signal.aborted) {
       const before = counts.watches;
       try {
@@ -343,7 +356,6 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
         await pause(error, signal);
       }
     }
-    stopped = true;
     synced.reject(signal.reason);
   };
 
@@ -354,7 +366,7 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
     list: () => [...cache.values()],
     epoch: () => epoch,
     lastSeen: () => lastSeen,
-    healthy: () => isSynced && !interrupted && !stopped,
+    healthy: () => isSynced && !interrupted && stopping?.aborted === false,
     stats: () => ({
       objects: cache.size(),
       resourceVersion: position,

@@ -1,10 +1,10 @@
 /**
- * HTTP/1.1 to one API server: a keep-alive pool for requests, a connection of its own for each watch.
+ * HTTP/1.1 to one API server, with keep-alive. Watches have connections of their own.
  *
  * A request that runs into its time limit takes its connection down with it and retires the whole pool: what is dead on
  * one connection to a server is mostly dead on the others, and later requests should not find that out one by one.
  */
-import { Client, type Dispatcher, Pool, ProxyAgent } from "undici";
+import type { Dispatcher } from "undici";
 import type { MonoTime } from "../core/time.ts";
 import { elapsed } from "../core/time.ts";
 import type { Clock } from "../runtime/clock.ts";
@@ -13,6 +13,7 @@ import type { Credential } from "./credentials.ts";
 import { KubeError, type KubeErrorCode, TransportError } from "./errors.ts";
 import { explain } from "./explain.ts";
 import { LineQueue } from "./lines.ts";
+import { makePool } from "./pool.ts";
 import type { HttpAnswer, HttpRequest, Transport, WatchAnswer } from "./types.ts";
 
 /** One request as it ended. `code` is the HTTP status, or "none" where no answer came. */
@@ -27,13 +28,10 @@ export interface TransportOptions {
   access: Access;
   clock: Clock;
   onRequest?: (count: RequestCount) => void;
-  /** From the first byte of the connection to the last of the answer; of a watch, to its status. Default 10 s. */
+  /** Without any progress: until the answer begins, and then between two pieces of it. Default 10 s. */
   timeoutMs?: number;
   userAgent?: string;
 }
-
-/** Below the 90 s or more after which an API server closes idle connections: we close first, so no request races it. */
-const idleMs = 60_000;
 
 interface Answered {
   status: number;
@@ -48,6 +46,17 @@ interface Sink {
   fail(error: TransportError): void;
 }
 
+/** Breaks an exchange off, and its connection with it. */
+type Fail = (code: KubeErrorCode, message: string, cause?: unknown) => void;
+
+interface Control {
+  onFail: (fail: Fail) => void;
+  /** A piece of the answer came: the time limit begins anew. */
+  progress: () => void;
+}
+
+const noStatus = () => new TransportError(true, "bad_answer", "an answer without a status");
+
 const flat = (headers: Record<string, string | string[] | undefined>): Record<string, string> =>
   Object.fromEntries(
     Object.entries(headers).map(([name, value]) => [
@@ -60,48 +69,8 @@ export const makeTransport = (options: TransportOptions): Transport & { close():
   const { access, clock, onRequest, timeoutMs = 10_000, userAgent = "fenceline" } = options;
   const { server } = access;
   const prefix = server.pathname.replace(/\/$/, "");
-  let pool: { tlsKey: string; dispatcher: Dispatcher } | undefined;
-
-  const dispatcherOf = (kind: "pool" | "single", { tls }: Credential): Dispatcher => {
-    const keep = {
-      keepAliveTimeout: idleMs,
-      headersTimeout: 0,
-      bodyTimeout: 0,
-      pipelining: 1,
-      allowH2: false,
-    };
-    const connect = {
-      ...tls,
-      timeout: timeoutMs,
-      keepAlive: true,
-      keepAliveInitialDelay: 15_000,
-      allowH2: false,
-    };
-    if (access.proxy !== undefined)
-      return new ProxyAgent({
-        ...keep,
-        uri: access.proxy,
-        requestTls: connect,
-        connect: { timeout: timeoutMs },
-      });
-    return kind === "pool"
-      ? new Pool(server.origin, { ...keep, connect })
-      : new Client(server.origin, { ...keep, connect });
-  };
-
-  /** Requests that run on it end; none is added. */
-  const retire = () => {
-    void pool?.dispatcher.close().catch(() => {});
-    pool = undefined;
-  };
-
-  const pooled = (credential: Credential): Dispatcher => {
-    if (pool?.tlsKey !== credential.tlsKey) {
-      retire();
-      pool = { tlsKey: credential.tlsKey, dispatcher: dispatcherOf("pool", credential) };
-    }
-    return pool.dispatcher;
-  };
+  // A watch never shares a connection with a request, not even one after the other.
+  const pools = { requests: makePool(access, timeoutMs), watches: makePool(access, timeoutMs) };
 
   /**
    * Starts one exchange. Resolves when status and headers are there; whatever ends it earlier rejects with a
@@ -115,7 +84,7 @@ export const makeTransport = (options: TransportOptions): Transport & { close():
     const started = new Promise<void>((resolve, reject) => {
       settle = { resolve, reject };
     });
-    const fail = (code: KubeErrorCode, message: string, cause?: unknown) => {
+    const fail: Fail = (code, message, cause) => {
       if (over) return;
       over = true;
       const error = new TransportError(sent, code, message, cause);
@@ -202,19 +171,27 @@ export const makeTransport = (options: TransportOptions): Transport & { close():
   const guarded = async <T extends { status: number }>(
     request: HttpRequest,
     signal: AbortSignal | undefined,
-    attempt: (
-      credential: Credential,
-      onFail: (fail: (code: KubeErrorCode, message: string, cause?: unknown) => void) => void,
-    ) => Promise<T>,
+    attempt: (credential: Credential, control: Control) => Promise<T>,
   ): Promise<T> => {
     const limit = new AbortController();
-    let fail: ((code: KubeErrorCode, message: string, cause?: unknown) => void) | undefined;
+    let fail: Fail | undefined;
     let start = clock.mono();
-    const cancelTimer = clock.timer(timeoutMs, () => {
+    const late = () => {
       limit.abort();
       fail?.("unreachable", `API server ${server.origin} did not answer within ${timeoutMs} ms`);
-      retire();
-    });
+      pools.requests.retire();
+    };
+    let cancelTimer = clock.timer(timeoutMs, late);
+    const control: Control = {
+      onFail: (given) => {
+        fail = given;
+        if (limit.signal.aborted) given("unreachable", "the caller gave up", limit.signal.reason);
+      },
+      progress: () => {
+        cancelTimer();
+        cancelTimer = clock.timer(timeoutMs, late);
+      },
+    };
     const stop = () => {
       limit.abort(signal?.reason);
       fail?.("unreachable", "the caller gave up", signal?.reason);
@@ -222,12 +199,8 @@ export const makeTransport = (options: TransportOptions): Transport & { close():
     if (signal?.aborted === true) stop();
     signal?.addEventListener("abort", stop);
     try {
-      const run = (credential: Credential) =>
-        attempt(credential, (given) => {
-          fail = given;
-        });
       const first = await credentialWithin(limit.signal);
-      let answer = await run(first);
+      let answer = await attempt(first, control);
       count(request, start, String(answer.status));
       if (answer.status !== 401) return answer;
       access.credentials.forget();
@@ -235,7 +208,7 @@ export const makeTransport = (options: TransportOptions): Transport & { close():
       if (second.tlsKey === first.tlsKey && JSON.stringify(second.headers) === JSON.stringify(first.headers))
         return answer;
       start = clock.mono();
-      answer = await run(second);
+      answer = await attempt(second, control);
       count(request, start, String(answer.status));
       return answer;
     } catch (error) {
@@ -264,15 +237,18 @@ export const makeTransport = (options: TransportOptions): Transport & { close():
     },
 
     request: (request, signal) =>
-      guarded(request, signal, async (credential, onFail) => {
+      guarded(request, signal, async (credential, { onFail, progress }) => {
         const { promise, resolve, reject } = Promise.withResolvers<string>();
         const chunks: Buffer[] = [];
         let answered: Answered | undefined;
-        const { started, fail } = exchange(pooled(credential), request, credential, {
+        const { started, fail } = exchange(pools.requests.for(credential), request, credential, {
           start: (given) => {
             answered = given;
           },
-          data: (chunk) => chunks.push(chunk),
+          data: (chunk) => {
+            chunks.push(chunk);
+            progress();
+          },
           end: () => resolve(Buffer.concat(chunks).toString("utf8")),
           fail: reject,
         });
@@ -280,17 +256,15 @@ export const makeTransport = (options: TransportOptions): Transport & { close():
         promise.catch(() => {});
         await started;
         const body = await promise;
-        if (answered === undefined)
-          throw new TransportError(true, "bad_answer", "an answer without a status");
+        if (answered === undefined) throw noStatus();
         return wholeAnswer(answered, body);
       }),
 
     open: (request, signal) =>
-      guarded<WatchAnswer>(request, signal, async (credential, onFail) => {
-        const dispatcher = dispatcherOf("single", credential);
+      guarded<WatchAnswer>(request, signal, async (credential, { onFail }) => {
         const queue = new LineQueue();
         let answered: Answered | undefined;
-        const { started, fail } = exchange(dispatcher, request, credential, {
+        const { started, fail } = exchange(pools.watches.for(credential), request, credential, {
           start: (given, controller) => {
             answered = given;
             queue.flow = controller;
@@ -299,47 +273,25 @@ export const makeTransport = (options: TransportOptions): Transport & { close():
           end: () => queue.end(),
           fail: (error) => queue.end(error),
         });
-        const release = () => {
-          signal.removeEventListener("abort", stop);
-          void dispatcher.destroy().catch(() => {});
-        };
-        const stop = () => {
-          fail("unreachable", "the watch was stopped", signal.reason);
-          release();
-        };
         onFail(fail);
-        try {
-          await started;
-          if (answered === undefined)
-            throw new TransportError(true, "bad_answer", "an answer without a status");
-          if (answered.status !== 200) {
-            const lines: string[] = [];
-            for await (const line of queue.lines()) lines.push(line);
-            release();
-            return { ...wholeAnswer(answered, lines.join("\n")), lines: nothing() };
-          }
-        } catch (error) {
-          release();
-          throw error;
+        await started;
+        if (answered === undefined) throw noStatus();
+        if (answered.status !== 200) {
+          const lines: string[] = [];
+          for await (const line of queue.lines()) lines.push(line);
+          return { ...wholeAnswer(answered, lines.join("\n")), lines: nothing() };
         }
+        // From here on the time limit is over: how long a watch may be silent is for its reader to say.
+        const stop = () => fail("unreachable", "the watch was stopped", signal.reason);
         signal.addEventListener("abort", stop);
-        return { ...answered, lines: releasing(queue, release) };
+        queue.onEnd = () => signal.removeEventListener("abort", stop);
+        return { ...answered, lines: queue.lines() };
       }),
 
     async close() {
-      const last = pool?.dispatcher;
-      pool = undefined;
-      await last?.destroy();
+      await Promise.all([pools.requests.destroy(), pools.watches.destroy()]);
     },
   };
 };
 
 async function* nothing(): AsyncGenerator<string> {}
-
-async function* releasing(queue: LineQueue, release: () => void): AsyncGenerator<string> {
-  try {
-    yield* queue.lines();
-  } finally {
-    release();
-  }
-}

@@ -1,0 +1,69 @@
+/** What a reflector knows, and what changes in it. Pure: no time, no I/O. */
+import type { KubeObject, Ref } from "./types.ts";
+
+/** One step from what was known to what is known. A re-created object is a `deleted` followed by an `added`. */
+export type Change<T> =
+  | { type: "added"; object: T }
+  | { type: "modified"; object: T; previous: T }
+  /** `object` is the last state known; the server may have seen a later one. */
+  | { type: "deleted"; object: T };
+
+export const keyOf = ({ namespace, name }: Ref): string =>
+  namespace === undefined ? name : `${namespace}/${name}`;
+
+export interface ObjectCache<T extends KubeObject> {
+  get(key: string): T | undefined;
+  values(): IterableIterator<T>;
+  size(): number;
+  /** A state that the server reported. Nothing changes if it is the one known. */
+  put(object: T): Change<T>[];
+  remove(key: string, last: T | undefined): Change<T>[];
+  /**
+   * Everything there is, as a whole list says. `doubt`: resourceVersions went back, so that an equal one need not be
+   * the same state; every object that stays is reported as modified.
+   */
+  replace(objects: ReadonlyMap<string, T>, doubt: boolean): Change<T>[];
+}
+
+export const makeObjectCache = <T extends KubeObject>(): ObjectCache<T> => {
+  let known = new Map<string, T>();
+
+  const step = (previous: T | undefined, object: T, doubt: boolean): Change<T>[] => {
+    if (previous === undefined) return [{ type: "added", object }];
+    const [before, now] = [previous.metadata, object.metadata];
+    if (before.uid !== now.uid)
+      return [
+        { type: "deleted", object: previous },
+        { type: "added", object },
+      ];
+    return before.resourceVersion === now.resourceVersion && !doubt
+      ? []
+      : [{ type: "modified", object, previous }];
+  };
+
+  return {
+    get: (key) => known.get(key),
+    values: () => known.values(),
+    size: () => known.size,
+    put(object) {
+      const key = keyOf(object.metadata);
+      const changes = step(known.get(key), object, false);
+      known.set(key, object);
+      return changes;
+    },
+    remove(key, last) {
+      const previous = known.get(key);
+      if (!known.delete(key) || previous === undefined) return [];
+      // Deleted and re-created in a gap, then deleted again: what is reported is the one that was known.
+      const same = last !== undefined && last.metadata.uid === previous.metadata.uid;
+      return [{ type: "deleted", object: same ? last : previous }];
+    },
+    replace(objects, doubt) {
+      const changes: Change<T>[] = [];
+      for (const [key, object] of known) if (!objects.has(key)) changes.push({ type: "deleted", object });
+      for (const [key, object] of objects) changes.push(...step(known.get(key), object, doubt));
+      known = new Map(objects);
+      return changes;
+    },
+  };
+};
