@@ -1,0 +1,240 @@
+/** The long-running process: coordinator and controller on one set of watches, put together. */
+import { readFile } from "node:fs/promises";
+import { parse as parseYaml } from "yaml";
+import { type ControllerConfig, controllerConfig } from "./api/config.ts";
+import type { FencedResource } from "./api/fencedresource.ts";
+import { leaseName, resourceLabel, resourceLabelValue, leaseAnnotations } from "./api/names.ts";
+import { resourceSpec } from "./api/resourcespec.ts";
+import { parse } from "./api/text.ts";
+import { makeBoundaries } from "./boundary/registry.ts";
+import { makeAuth } from "./coordinator/auth.ts";
+import { makeBook } from "./coordinator/book.ts";
+import { makeCoordinator } from "./coordinator/coordinator.ts";
+import type { Resources } from "./coordinator/deps.ts";
+import { addRoutes } from "./coordinator/http.ts";
+import { makeWaiterMirror } from "./coordinator/waitermirror.ts";
+import { takeableAt } from "./core/observation.ts";
+import type { LeaseObject } from "./api/lease.ts";
+import { makeKubeClient } from "./kube/client.ts";
+import { type KubeSource, loadKubeConfig } from "./kube/config.ts";
+import { fencedResourceKind, leaseKind, namespaceKind, secretKind } from "./kube/kinds.ts";
+import { makeLeases, readLease, type ResourceName } from "./kube/leases.ts";
+import { makeReflector } from "./kube/reflector.ts";
+import { stateOf } from "./kube/state.ts";
+import { makeTransport } from "./kube/transport.ts";
+import type { KubeClient } from "./kube/types.ts";
+import { type CertificateSource, certificateFiles } from "./runtime/certificate.ts";
+import type { Clock, Random } from "./runtime/clock.ts";
+import type { Check } from "./runtime/health.ts";
+import { listen, makeApiServer, makeOpsServer } from "./runtime/httpserver.ts";
+import { makeLifecycle, type ProcessLike } from "./runtime/lifecycle.ts";
+import { type Logger, makeLogger } from "./runtime/logger.ts";
+import { makeMetrics } from "./runtime/metrics.ts";
+import { makeStatusStore } from "./store/status.ts";
+
+export interface ServeEnvironment {
+  clock: Clock;
+  random: Random;
+  process: ProcessLike;
+  /** KUBERNETES_SERVICE_HOST and _PORT of the pod, where there is one. */
+  service: { host: string; port: string } | undefined;
+  /** Name of the pod, else of the host. */
+  hostname: string;
+}
+
+/** What cannot be used, in one line: the process ends with it. */
+export class ConfigError extends Error {}
+
+/** Reads the configuration; throws a ConfigError that names file and field. */
+export const readConfig = async (path: string): Promise<ControllerConfig> => {
+  let value: unknown;
+  try {
+    value = parseYaml(await readFile(path, "utf8")) ?? {};
+  } catch (error) {
+    const said = error instanceof Error ? error.message.split("\n")[0] : String(error);
+    throw new ConfigError(`cannot read the configuration ${path}: ${said}`);
+  }
+  const parsed = parse(controllerConfig, value);
+  if (!parsed.ok) throw new ConfigError(`configuration ${path}: ${parsed.refusal.message}`);
+  return parsed.value;
+};
+
+const sourceOf = (config: ControllerConfig, { service }: ServeEnvironment): KubeSource => {
+  if (config.kubeconfig !== undefined)
+    return { from: "file", path: config.kubeconfig.file, context: config.kubeconfig.context };
+  if (service === undefined)
+    throw new ConfigError("not in a pod: name the API server by kubeconfig.file in the configuration");
+  return { from: "cluster", ...service };
+};
+
+/** A kubernetes.io/tls Secret, read once a minute. */
+const certificateSecret = (client: KubeClient, namespace: string, name: string): CertificateSource => ({
+  name: `tls.crt and tls.key of Secret ${namespace}/${name}`,
+  pollMs: 60_000,
+  async read() {
+    const found = await client.get(secretKind, { namespace, name });
+    const half = (key: string) => {
+      const text = found.outcome === "found" ? found.object.data?.[key] : undefined;
+      if (text === undefined)
+        throw new Error(`Secret ${namespace}/${name} has no ${key}: make it of type kubernetes.io/tls`);
+      return Buffer.from(text, "base64");
+    };
+    return { cert: half("tls.crt"), key: half("tls.key") };
+  },
+});
+
+/** The resource of a labelled Lease; undefined where its name is not the one that we would give. */
+const resourceOfLease = ({ metadata }: LeaseObject): ResourceName | undefined => {
+  const label = metadata.labels?.[resourceLabel];
+  const name = metadata.annotations?.[leaseAnnotations.resource] ?? label;
+  if (metadata.namespace === undefined || name === undefined) return undefined;
+  return leaseName(name) === metadata.name && resourceLabelValue(name) === label
+    ? { namespace: metadata.namespace, name }
+    : undefined;
+};
+
+/** The identity of this cluster: as old as the cluster itself, and never the same twice. */
+const clusterIdentity = async (client: KubeClient): Promise<string> => {
+  const found = await client.get(namespaceKind, { name: "kube-system" });
+  if (found.outcome === "absent")
+    throw new ConfigError("the cluster has no namespace kube-system: who is it?");
+  return found.object.metadata.uid;
+};
+
+/** How long an end of the process may take, per step. The grace of a pod is 30 s. */
+const bounds = { drainMs: 6_000, serversMs: 5_000, mirrorMs: 2_000 };
+
+/** Renewals are served on for this long, so that holders find another replica in their own time. */
+const lastRenewalsMs = 5_000;
+
+const level = (name: string, reflector: { healthy(): boolean }): Check => ({
+  name,
+  fault: () => (reflector.healthy() ? undefined : "the watch is not level: the API server does not answer"),
+});
+/** Runs until it is told to stop. Throws a ConfigError or KubeError where it cannot even begin. */
+export const serve = async (config: ControllerConfig, environment: ServeEnvironment): Promise<void> => {
+  const { clock, random } = environment;
+  const log: Logger = makeLogger({ level: config.logLevel });
+  const metrics = makeMetrics({ perResource: config.metricsPerResource });
+  const replica = config.replica ?? environment.hostname;
+  const transport = makeTransport({
+    access: loadKubeConfig(sourceOf(config, environment), clock),
+    clock,
+    onRequest: ({ verb, resource, code }) => metrics.kubeRequestsTotal.inc({ verb, resource, code }),
+    userAgent: "fenceline-controller",
+  });
+  const client = makeKubeClient(transport);
+  const certificate =
+    "secret" in config.certificate
+      ? certificateSecret(client, config.namespace, config.certificate.secret)
+      : certificateFiles(config.certificate.certFile, config.certificate.keyFile);
+  const api = await makeApiServer({ clock, random, log, certificate });
+  const issuer = await clusterIdentity(client);
+  const lifecycle = makeLifecycle({ clock, log, process: environment.process });
+
+  const book = makeBook(clock);
+  const watched = { transport, clock, random, log };
+  const resources = makeReflector<FencedResource>({ ...watched, kind: fencedResourceKind });
+  const leases = makeReflector<LeaseObject>({
+    ...watched,
+    kind: leaseKind,
+    labelSelector: resourceLabel,
+    onChange({ type, object }) {
+      const resource = resourceOfLease(object);
+      if (resource === undefined) return;
+      if (type === "deleted") book.drop(resource, object.metadata.uid);
+      else book.put(resource, readLease(object, resource));
+    },
+    onInterrupted: () => {
+      metrics.watchRestartsTotal.inc();
+      book.interrupted();
+    },
+    onResumed: () => book.interrupted(),
+    onRegressed: () => book.regressed(),
+  });
+
+  const known: Resources = {
+    cached(name) {
+      const resource = resources.get(name);
+      return resource === undefined ? undefined : resourceSpec(resource);
+    },
+    async fresh(name, signal) {
+      const found = await client.get(fencedResourceKind, name, signal);
+      return found.outcome === "found" ? resourceSpec(found.object) : undefined;
+    },
+  };
+  const statusStore = makeStatusStore({ client, issuer, clock, random });
+  const mirror = makeWaiterMirror({ client, clock, log, replica });
+  const coordinator = makeCoordinator(
+    {
+      leases: makeLeases(client),
+      resources: known,
+      storeOf: ({ store }) => (store === "Status" ? statusStore : undefined),
+      boundaries: makeBoundaries({}),
+      book,
+      clock,
+      random,
+      log,
+      metrics,
+    },
+    { onWaiting: (resource, waiting) => mirror.note(resource, waiting) },
+  );
+
+  addRoutes(api, {
+    coordinator,
+    auth: makeAuth({ client, clock }),
+    async state(name) {
+      const found = await client.get(fencedResourceKind, name);
+      if (found.outcome === "absent") return undefined;
+      const seen = book.get(name);
+      const spec = resourceSpec(found.object);
+      const patience = { ...spec, lockDelaySeconds: 0, fenced: true };
+      const expired =
+        seen?.lease.view.holder !== undefined &&
+        clock.mono() >= takeableAt(seen.observation, seen.lease.view, true, patience);
+      return stateOf(found.object, seen?.lease, {
+        expired,
+        waiters: Math.max(coordinator.waiting(name), found.object.status?.waiters ?? 0),
+      });
+    },
+  });
+
+  let draining = false;
+  const ops = makeOpsServer({
+    clock,
+    random,
+    log,
+    ops: {
+      metrics: [metrics.registry],
+      live: [],
+      ready: [
+        { name: "running", fault: () => (draining ? "shutting down" : undefined) },
+        level("fencedresources", resources),
+        level("leases", leases),
+      ],
+    },
+  });
+
+  const watches = new AbortController();
+  const running = [resources.start(watches.signal), leases.start(watches.signal)];
+
+  lifecycle.onStop("drain", bounds.drainMs, async (signal) => {
+    draining = true;
+    coordinator.drain();
+    await clock.sleep(lastRenewalsMs, signal).catch(() => {});
+  });
+  lifecycle.onStop("waiters", bounds.mirrorMs, (signal) => mirror.clear(signal));
+  lifecycle.onStop("servers", bounds.serversMs, async () => {
+    await Promise.all([api.close(), ops.close()]);
+  });
+  lifecycle.onStop("watches", bounds.serversMs, async () => {
+    watches.abort(new Error("the process is ending"));
+    await Promise.all(running);
+    await transport.close();
+  });
+
+  const opsPort = await listen(ops, config.ops.host, config.ops.port);
+  await Promise.all([resources.synced(), leases.synced()]);
+  const port = await listen(api, config.listen.host, config.listen.port);
+  log.info({ port, opsPort, replica, issuer }, "serving");
+};
