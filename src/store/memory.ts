@@ -1,4 +1,5 @@
-import { higher, lastToken, type Token } from "../core/token.ts";
+import type { Token } from "../core/token.ts";
+import { nextBlock } from "./block.ts";
 import type { ResourceKey, SequenceStore } from "./port.ts";
 
 interface Row {
@@ -8,18 +9,19 @@ interface Row {
   sealed: boolean;
 }
 
+export type MemoryRows = Map<ResourceKey, Row>;
+
 /** Sequences in this process's memory: for simulation and tests, where losing them is the point. */
-export const makeMemoryStore = (issuer: string, rows = new Map<ResourceKey, Row>()): SequenceStore => ({
+export const makeMemoryStore = (issuer: string, rows: MemoryRows = new Map()): SequenceStore => ({
   async reserve(resource, count, atLeast) {
     const row = rows.get(resource);
     if (row === undefined) return { outcome: "not_ready", reason: "missing" };
     if (row.issuer !== issuer) return { outcome: "issuer_mismatch", issuer: row.issuer };
     if (row.sealed) return { outcome: "sealed" };
-    const base = higher(row.ceiling, atLeast);
-    if (count > 0n && base === lastToken) return { outcome: "exhausted" };
-    const ceiling = base + count <= lastToken ? ((base + count) as Token) : lastToken;
-    rows.set(resource, { ...row, ceiling });
-    return { outcome: "reserved", base, ceiling };
+    const block = nextBlock(row.ceiling, count, atLeast);
+    if (block === undefined) return { outcome: "exhausted" };
+    rows.set(resource, { ...row, ceiling: block.ceiling });
+    return { outcome: "reserved", ...block };
   },
 
   async read(resource) {
