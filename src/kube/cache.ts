@@ -1,4 +1,5 @@
 /** What a reflector knows, and what changes in it. Pure: no time, no I/O. */
+import { isDeepStrictEqual } from "node:util";
 import type { KubeObject, Ref } from "./types.ts";
 
 /** One step from what was known to what is known. A re-created object is a `deleted` followed by an `added`. */
@@ -19,26 +20,23 @@ export interface ObjectCache<T extends KubeObject> {
   put(object: T): Change<T>[];
   remove(key: string, last: T | undefined): Change<T>[];
   /**
-   * Everything there is, as a whole list says. `doubt`: resourceVersions went back, so that an equal one need not be
-   * the same state; every object that stays is reported as modified.
+   * Everything there is, as a whole list says. States are compared, not resourceVersions: after a restore of etcd an
+   * equal one need not be the same state. With `again` every object that stays is reported, changed or not.
    */
-  replace(objects: ReadonlyMap<string, T>, doubt: boolean): Change<T>[];
+  replace(objects: ReadonlyMap<string, T>, again: boolean): Change<T>[];
 }
 
 export const makeObjectCache = <T extends KubeObject>(): ObjectCache<T> => {
   let known = new Map<string, T>();
 
-  const step = (previous: T | undefined, object: T, doubt: boolean): Change<T>[] => {
+  const step = (previous: T | undefined, object: T, same: boolean): Change<T>[] => {
     if (previous === undefined) return [{ type: "added", object }];
-    const [before, now] = [previous.metadata, object.metadata];
-    if (before.uid !== now.uid)
+    if (previous.metadata.uid !== object.metadata.uid)
       return [
         { type: "deleted", object: previous },
         { type: "added", object },
       ];
-    return before.resourceVersion === now.resourceVersion && !doubt
-      ? []
-      : [{ type: "modified", object, previous }];
+    return same ? [] : [{ type: "modified", object, previous }];
   };
 
   return {
@@ -47,7 +45,9 @@ export const makeObjectCache = <T extends KubeObject>(): ObjectCache<T> => {
     size: () => known.size,
     put(object) {
       const key = keyOf(object.metadata);
-      const changes = step(known.get(key), object, false);
+      const previous = known.get(key);
+      const same = previous?.metadata.resourceVersion === object.metadata.resourceVersion;
+      const changes = step(previous, object, same);
       known.set(key, object);
       return changes;
     },
@@ -58,10 +58,13 @@ export const makeObjectCache = <T extends KubeObject>(): ObjectCache<T> => {
       const same = last !== undefined && last.metadata.uid === previous.metadata.uid;
       return [{ type: "deleted", object: same ? last : previous }];
     },
-    replace(objects, doubt) {
+    replace(objects, again) {
       const changes: Change<T>[] = [];
       for (const [key, object] of known) if (!objects.has(key)) changes.push({ type: "deleted", object });
-      for (const [key, object] of objects) changes.push(...step(known.get(key), object, doubt));
+      for (const [key, object] of objects) {
+        const previous = known.get(key);
+        changes.push(...step(previous, object, !again && isDeepStrictEqual(previous, object)));
+      }
       known = new Map(objects);
       return changes;
     },

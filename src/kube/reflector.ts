@@ -6,7 +6,7 @@
  * | listing | reads all pages | watching · back-off when it fails, also by 410 on a later page |
  * | verifying | asks for the server's resourceVersion | watching · listing when it is below ours (restore) |
  * | watching | reads lines for 20 … 30 s, until the server ends the watch in order | watching · verifying if no bookmark came |
- * | back-off | waits 0.25 … 10 s, jittered, or what the server asks for | verifying · listing after 410 or ERROR |
+ * | back-off | waits 0.25 … 10 s, jittered, or what the server asks for | verifying after a watch broke · else listing |
  *
  * Watches are short, because the server sends a bookmark 2 s before the end of each: a bookmark proves that the
  * connection is alive and the position current. A watch that does not end in order within 5 s of its time is dead
@@ -45,7 +45,10 @@ export interface ReflectorOptions<T extends KubeObject> {
   log: Logger;
   /** Called in order, one by one, never twice for the same state. What it throws is counted and logged. */
   onChange?: (change: Change<T>) => void | Promise<void>;
-  /** The server's history went back (a restore of etcd). Called before the changes that the new list brings. */
+  /**
+   * The server's history went back (a restore of etcd). Called before the changes that the new list brings; every object
+   * that stays is among them, changed or not.
+   */
   onRegressed?: () => void;
   /** The watch ended other than in order; the epoch has grown. */
   onInterrupted?: (reason: string) => void;
@@ -89,23 +92,16 @@ const steadyMs = 10_000;
 const backoff = { firstMs: 250, ceilingMs: 10_000 };
 
 /** Our position is of no use any more: only a whole list helps. */
-class Relist extends Error {
-  readonly doubt: boolean;
-  constructor(reason: string, doubt = false) {
-    super(reason);
-    this.doubt = doubt;
-  }
-}
+class Relist extends Error {}
 
 /** resourceVersions are decimal numbers that can be compared (Kubernetes ≥ 1.35 says so; etcd's always were). */
 const isBelow = (a: string, b: string): boolean =>
   /^\d+$/.test(a) && /^\d+$/.test(b) && BigInt(a) < BigInt(b);
 
-const wentBack = (from: string, to: string) =>
-  new Relist(`resourceVersion went back from ${from} to ${to}`, true);
+const isOlder = (a: KubeObject, b: KubeObject | undefined): boolean =>
+  a.metadata.uid === b?.metadata.uid && isBelow(a.metadata.resourceVersion, b.metadata.resourceVersion);
 
-const isGone = (error: KubeError): boolean =>
-  error.status === 410 || error.reason === "Expired" || error.reason === "Gone";
+const wentBack = (from: string, to: string) => new Relist(`resourceVersion went back from ${from} to ${to}`);
 
 const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
@@ -124,10 +120,14 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
   let stopping: AbortSignal | undefined;
   let epoch = 0;
   let lastSeen: MonoTime | undefined;
+  /** Where the next watch begins; undefined: with a list. */
   let position: string | undefined;
-  /** Set when a list is needed although there is a position. */
-  let relist: Relist | undefined;
+  /** The last position there was. */
+  let newest: string | undefined;
+  /** The server's history is known to have gone back, and the next list will show it. */
+  let regressed = false;
   let verified = true;
+  let accepted = false;
   let failures = 0;
 
   const handlerFailed = (error: unknown) => {
@@ -186,9 +186,14 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
     return { items: items ?? [], ...metadata };
   };
 
+  const wentBack = (from: string, to: string): Relist => {
+    regressed = true;
+    return new Relist(`resourceVersion went back from ${from} to ${to}`);
+  };
+
   const advance = (to: string) => {
     if (position !== undefined && isBelow(to, position)) throw wentBack(position, to);
-    position = to;
+    position = newest = to;
   };
 
   /** One object as its kind reads it. One that cannot be read is noted, and never stops the others. */
@@ -209,7 +214,6 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
   };
 
   const list = async (signal: AbortSignal) => {
-    const doubt = relist?.doubt ?? false;
     const objects = new Map<string, T>();
     const seen = new Set<string>();
     let next: string | undefined;
@@ -227,12 +231,15 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
       resourceVersion = page.resourceVersion;
     } while (next !== undefined);
     for (const key of unreadable.keys()) if (!seen.has(key)) unreadable.delete(key);
-    const wentBack = position !== undefined && isBelow(resourceVersion, position);
-    position = resourceVersion;
-    relist = undefined;
+    // Past our position again after an outage, only the objects themselves show that history went back.
+    if ([...objects].some(([key, object]) => isOlder(object, cache.get(key)))) regressed = true;
+    if (newest !== undefined && isBelow(resourceVersion, newest)) regressed = true;
+    position = newest = resourceVersion;
     verified = true;
-    if (doubt || wentBack) guarded(() => options.onRegressed?.());
-    report(cache.replace(objects, doubt || wentBack));
+    const changes = cache.replace(objects, regressed);
+    if (regressed) guarded(() => options.onRegressed?.());
+    regressed = false;
+    report(changes);
     isSynced = true;
     synced.resolve();
   };
@@ -248,8 +255,7 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
     if (type === "ERROR") {
       const { message = "ERROR in a watch", code = 500, reason, details } = statusSchema.parse(value);
       const tooLarge = details?.causes?.some((cause) => cause.reason === "ResourceVersionTooLarge") === true;
-      if (code === 410 || reason === "Expired" || reason === "Gone" || tooLarge)
-        throw new Relist(message, tooLarge);
+      if (code === 410 || reason === "Expired" || reason === "Gone" || tooLarge) throw new Relist(message);
       throw new KubeError("unreachable", message, { status: code, reason });
     }
     if (type === "BOOKMARK") {
@@ -283,6 +289,7 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
       verb: "watch",
       resource,
     };
+    if (signal.aborted) return;
     const attempt = new AbortController();
     const stop = () => attempt.abort(signal.reason);
     signal.addEventListener("abort", stop);
@@ -297,6 +304,7 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
       const answer = await transport.open(request, attempt.signal);
       if (answer.status !== 200) throw errorOf(request, { ...answer, body: answer.body ?? "" }, transport);
       lastSeen = clock.mono();
+      accepted = true;
       resume();
       let bookmarked = false;
       for await (const line of answer.lines) {
@@ -316,12 +324,12 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
       cancel();
       signal.removeEventListener("abort", stop);
       attempt.abort();
-      failures = elapsed(start, clock.mono()) >= steadyMs ? 0 : failures + 1;
+      if (accepted) failures = elapsed(start, clock.mono()) >= steadyMs ? 0 : failures + 1;
     }
   };
 
   const round = async (signal: AbortSignal) => {
-    if (position === undefined || relist !== undefined) await list(signal);
+    if (position === undefined) await list(signal);
     else if (!verified) await verify(position, signal);
     if (position !== undefined) await watch(position, signal);
   };
@@ -340,18 +348,16 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
   const start = async (signal: AbortSignal): Promise<void> => {
     stopping = signal;
     while (!signal.aborted) {
-      const before = counts.watches;
+      accepted = false;
       try {
         await round(signal);
         if (failures > 0) await pause(undefined, signal);
       } catch (error) {
         if (signal.aborted) break;
-        // What failed before the watch was asked for has not been counted there.
-        if (counts.watches === before) failures++;
-        if (error instanceof Relist) relist = error;
-        else if (error instanceof KubeError && isGone(error)) relist = new Relist(error.message);
-        else if (error instanceof KubeError && error.reason === "ResourceVersionTooLarge")
-          relist = new Relist(error.message, true);
+        // Only a watch that broke off is resumed. After any other failure the server may have been restored meanwhile,
+        // and be past our position again: nothing but a list shows that. A restarted API server answers 410 anyway.
+        if (!accepted || error instanceof Relist) position = undefined;
+        if (!accepted) failures++;
         interrupt(textOf(error), error);
         await pause(error, signal);
       }
@@ -369,7 +375,7 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
     healthy: () => isSynced && !interrupted && stopping?.aborted === false,
     stats: () => ({
       objects: cache.size(),
-      resourceVersion: position,
+      resourceVersion: newest,
       ...counts,
       unreadable: new Map(unreadable),
     }),
