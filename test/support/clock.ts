@@ -63,7 +63,7 @@ export const makeFakeClock = (): FakeClock => {
         entry.fire();
         await settle();
       }
-      now = until;
+      now = monoTime(Math.max(now, until));
     },
   };
 };
