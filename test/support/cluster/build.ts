@@ -94,14 +94,31 @@ const cached = async (
 const runGo = (say: Say, what: string, args: string[]) =>
   withProgress(what, say, () => exec("go", args, { cwd: moduleFolder, env: goEnv() }));
 
+/** Everything a Go module is built from, but its dependencies, which go.sum pins. */
+const sources = async (folder: string): Promise<string[]> => {
+  const files = (await readdir(folder)).filter((file) => /\.go$|^go\.(mod|sum)$/.test(file)).toSorted();
+  const texts = await Promise.all(files.map((file) => readFile(path.join(folder, file), "utf8")));
+  return [...files, ...texts];
+};
+
+/** Builds the Go program whose module is `folder` once. Returns the binary. */
+export const buildProgram = async (name: string, folder: string, say: Say = sayToStderr): Promise<string> => {
+  const go = await checkGo();
+  const flags = ["-trimpath", "-ldflags", "-s -w"];
+  const parts = [...(await sources(folder)), go.version, go.platform, ...flags];
+  const made = await cached(name, parts, say, async (aside) => {
+    await withProgress(`building ${name}`, say, () =>
+      exec("go", ["build", ...flags, "-o", path.join(aside, name), "."], { cwd: folder, env: goEnv() }),
+    );
+  });
+  return path.join(made, name);
+};
+
 /** Builds Kubernetes and etcd once. Returns the folder with one entry per component (KUBEBUILDER_ASSETS). */
 export const buildKube = async (say: Say = sayToStderr): Promise<string> => {
   const go = await checkGo();
-  const files = (await readdir(moduleFolder)).filter((file) => /\.go$|^go\.(mod|sum)$/.test(file)).toSorted();
-  const texts = await Promise.all(files.map((file) => readFile(path.join(moduleFolder, file), "utf8")));
   const parts = [
-    ...files,
-    ...texts,
+    ...(await sources(moduleFolder)),
     go.version,
     go.platform,
     ...goFlags,
