@@ -18,7 +18,13 @@ export default defineConfig({
         testTimeout: 60_000,
         hookTimeout: 120_000,
       }),
-      level("e2e", ["test/e2e/**/*.test.ts"], { testTimeout: 180_000, hookTimeout: 300_000 }),
+      level("e2e", ["test/e2e/**/*.test.ts"], {
+        globalSetup: ["test/support/cluster/global-setup-nodes.ts"],
+        // Its files break the nodes they share.
+        fileParallelism: false,
+        testTimeout: 180_000,
+        hookTimeout: 300_000,
+      }),
     ],
   },
 });

@@ -3,7 +3,11 @@ import { copyFile, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node
 import path from "node:path";
 import { exec } from "./exec.ts";
 
-/** Images that every node has: no registry is ever asked. */
+/**
+ * Images that every node has: no registry is ever asked. A pod serves `/www/index.html` (`hello`) with
+ * `httpd -f -p 8080 -h /www`. Names are resolved by `nslookup` alone: where a static busybox asks glibc
+ * (`wget`), it crashes.
+ */
 export const images = { busybox: "localhost/busybox:1", pause: "localhost/pause:1" } as const;
 
 const reproducible = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"];
@@ -17,6 +21,8 @@ export const writeImages = async (target: string): Promise<void> => {
   const bin = path.join(folder, "root/bin");
   await mkdir(bin, { recursive: true });
   await mkdir(path.join(folder, "root/tmp"), { mode: 0o1777 });
+  await mkdir(path.join(folder, "root/www"));
+  await writeFile(path.join(folder, "root/www/index.html"), "hello\n");
   const busybox = (await exec("sh", ["-c", "command -v busybox"])).trim();
   await copyFile(busybox, path.join(bin, "busybox"));
   const applets = (await exec(busybox, ["--list"])).trim().split("\n");

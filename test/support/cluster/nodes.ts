@@ -30,6 +30,7 @@ export interface NodesState extends LabState {
 
 /** A cluster with nodes, in the box around this process. */
 export class NodesLab extends Lab {
+  declare readonly state: NodesState;
   readonly nodes: readonly Node[];
 
   constructor(state: NodesState) {

@@ -1,4 +1,4 @@
-import { readFileSync, readlinkSync } from "node:fs";
+import { readFileSync, readdirSync, readlinkSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ClusterError } from "./config.ts";
 
@@ -28,11 +28,21 @@ export const identify = (pid: number): ProcessId | undefined => {
   return found && { pid, start: found.start, namespace: namespace() };
 };
 
+/** A dead process whose other threads still end keeps its sockets open. */
+const hasThreads = (pid: number) => {
+  try {
+    return readdirSync(`/proc/${pid}/task`).length > 1;
+  } catch {
+    return false;
+  }
+};
+
 /** A process of another pid namespace cannot be judged from here, and counts as alive. */
 export const alive = (id: ProcessId): boolean => {
   if (id.namespace !== namespace()) return true;
   const found = stat(id.pid);
-  return found !== undefined && found.start === id.start && !"ZX".includes(found.state);
+  if (found === undefined || found.start !== id.start) return false;
+  return !"ZX".includes(found.state) || hasThreads(id.pid);
 };
 
 export const signal = (id: ProcessId, name: NodeJS.Signals): void => {

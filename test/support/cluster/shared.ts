@@ -1,6 +1,7 @@
-import { beforeEach, inject } from "vitest";
+import { afterEach, beforeEach, inject } from "vitest";
 import { Cluster } from "./cluster.ts";
 import { Lab } from "./lab.ts";
+import { NodesLab } from "./nodes.ts";
 
 /**
  * The one cluster of this run, shared by all test files: take a fresh `namespace()` per test, and do not break
@@ -12,6 +13,17 @@ export const sharedCluster = (): Cluster => {
   const cluster = new Lab(lab);
   collectOnFailure(() => cluster);
   return cluster;
+};
+
+/**
+ * The one cluster with two nodes of this run (level `nodes`). Test files run one after the other, and after each
+ * test every fault is healed.
+ */
+export const sharedNodes = (): NodesLab => {
+  const lab = new NodesLab(inject("nodes"));
+  afterEach(() => lab.heal());
+  collectOnFailure(() => lab);
+  return lab;
 };
 
 /** Keeps logs, events and pod states of a lab whenever a test of this file fails, and prints where. */
