@@ -57,7 +57,7 @@ export const explain = (
       code: "unauthorized",
       message: `${at} refuses the TLS handshake (${said}): check ${names.certificate}`,
     };
-  if (code.startsWith("HPE_"))
+  if (error instanceof Error && error.name === "HTTPParserError")
     return {
       code: "bad_answer",
       message: `${at} does not speak HTTP as it should (${said}): check the port in ${names.server}`,

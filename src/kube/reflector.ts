@@ -101,8 +101,6 @@ const isBelow = (a: string, b: string): boolean =>
 const isOlder = (a: KubeObject, b: KubeObject | undefined): boolean =>
   a.metadata.uid === b?.metadata.uid && isBelow(a.metadata.resourceVersion, b.metadata.resourceVersion);
 
-const wentBack = (from: string, to: string) => new Relist(`resourceVersion went back from ${from} to ${to}`);
-
 const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>): Reflector<T> => {
