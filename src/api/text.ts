@@ -59,17 +59,16 @@ export const namespaceText = z
 const resourceMessage = "give a resource as namespace/name";
 
 /** A resource, written `namespace/name`. */
-export const resourceText = z
-  .custom<`${string}/${string}`>((value) => typeof value === "string", { error: resourceMessage })
-  .refine(
-    (text) => {
-      const cut = text.indexOf("/");
-      return (
-        namespaceText.safeParse(text.slice(0, cut)).success && nameText.safeParse(text.slice(cut + 1)).success
-      );
-    },
-    { error: resourceMessage },
-  );
+export const resourceText = z.custom<`${string}/${string}`>(
+  (value) => {
+    if (typeof value !== "string") return false;
+    const [namespace, name, ...more] = value.split("/");
+    return (
+      more.length === 0 && namespaceText.safeParse(namespace).success && nameText.safeParse(name).success
+    );
+  },
+  { error: resourceMessage },
+);
 
 /** What is wrong with a value that came from outside. */
 export interface Refusal {
