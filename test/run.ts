@@ -10,7 +10,7 @@ import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { constants, tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { parseArgs } from "node:util";
-import { childEnvironment } from "./support/cluster/config.ts";
+import { ClusterError, childEnvironment } from "./support/cluster/config.ts";
 import { isStrict, lacks, type Machine, thisMachine } from "./support/runner/machine.ts";
 import {
   closingLine,
@@ -123,13 +123,29 @@ const runLevel = async (
   const nothing = { name: level.name, seconds: 0, passed: 0, failed: 0, skipped: 0 };
   const files = globSync(level.files, { cwd: root }).filter((file) => file.includes(filter ?? ""));
   if (files.length === 0) return { ...nothing, note: "no test files" };
-  const reason = "needs" in level ? await lacks(level.needs, machine, say) : undefined;
-  if (reason !== undefined) return { ...nothing, notRun: reason };
+  try {
+    const reason = "needs" in level ? await lacks(level.needs, machine, say) : undefined;
+    if (reason !== undefined) return { ...nothing, notRun: reason };
+  } catch (error) {
+    // A test cluster that is named, but not as it must be.
+    if (error instanceof ClusterError) return { ...nothing, failed: 1, note: error.message };
+    throw error;
+  }
   const start = performance.now();
   const folder = await mkdtemp(join(tmpdir(), "fenceline-test-"));
   try {
     const report = join(folder, "report.json");
-    const vitest = ["vitest", "run", "--project", level.name, "--reporter=default", "--reporter=json"];
+    // Pods run in a box of their own, and so does the test that starts them.
+    const box = level.name === "e2e" ? ["node", "test/support/cluster/cli.ts", "run"] : [];
+    const vitest = [
+      ...box,
+      "vitest",
+      "run",
+      "--project",
+      level.name,
+      "--reporter=default",
+      "--reporter=json",
+    ];
     const { code } = await run([...vitest, `--outputFile.json=${report}`, ...files], "shown", env);
     return { ...nothing, seconds: seconds(start), ...countsOf(await readReport(report), code) };
   } finally {

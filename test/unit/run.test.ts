@@ -123,13 +123,13 @@ describe("setting a machine up", () => {
 });
 
 /** `npm test` itself, as a person runs it, with a cluster of somebody's in the environment. */
-const npmTest = (...args: string[]) =>
+const npmTest = (args: string[], more: NodeJS.ProcessEnv = {}) =>
   new Promise<{ code: number; lines: string[]; errors: string }>((resolve) => {
     const { CI: _, ...env } = process.env;
     execFile(
       process.execPath,
       [join(house, "test/run.ts"), ...args],
-      { env: { ...env, KUBECONFIG: "/nowhere", KUBERNETES_SERVICE_HOST: "nowhere" } },
+      { env: { ...env, KUBECONFIG: "/nowhere", KUBERNETES_SERVICE_HOST: "nowhere", ...more } },
       (error, stdout, stderr) =>
         resolve({
           code: typeof error?.code === "number" ? error.code : 0,
@@ -141,23 +141,30 @@ const npmTest = (...args: string[]) =>
 
 describe("npm test", () => {
   it("runs a level, narrowed, apart from clusters in the environment, and closes with one line", async () => {
-    const { code, lines } = await npmTest("--level", "unit", "--filter", "unit/environment.test.ts");
+    const { code, lines } = await npmTest(["--level", "unit", "--filter", "unit/environment.test.ts"]);
     expect(lines.at(-1)).toBe("1 passed, 0 failed");
     expect(code).toBe(0);
   }, 30_000);
 
   it("fails when no test ran, and names the level", async () => {
-    const { code, lines } = await npmTest("--level", "unit", "--filter", "there is no such file");
+    const { code, lines } = await npmTest(["--level", "unit", "--filter", "there is no such file"]);
     expect(lines.at(-1)).toBe("0 passed, 0 failed");
     expect(lines.join("\n")).toMatch(/unit .* no test files/);
     expect(code).toBe(1);
   }, 30_000);
 
+  it("takes a test cluster that is half named for a failure", async () => {
+    const { code, lines } = await npmTest(["--level", "cluster"], { FENCELINE_TEST_CONTEXT: "mine" });
+    expect(lines.at(-1)).toBe("0 passed, 1 failed");
+    expect(lines.join("\n")).toMatch(/FENCELINE_TEST_CONTEXT is set but/);
+    expect(code).toBe(1);
+  }, 30_000);
+
   it("refuses an unknown level and option in one line", async () => {
-    expect(await npmTest("--level", "units")).toMatchObject({
+    expect(await npmTest(["--level", "units"])).toMatchObject({
       code: 2,
       errors: expect.stringMatching(/^--level units: .+\n$/),
     });
-    expect(await npmTest("--quick")).toMatchObject({ code: 2, errors: expect.stringMatching(/--quick/) });
+    expect(await npmTest(["--quick"])).toMatchObject({ code: 2, errors: expect.stringMatching(/--quick/) });
   }, 30_000);
 });
