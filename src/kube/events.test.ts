@@ -161,6 +161,11 @@ describe("many events", () => {
       "1000 token 59",
       "2000 from a to b",
     ]);
+    // What was overtaken may still become news.
+    await clock.advance(200_000);
+    say("TokenGranted", "token 50");
+    await clock.advance(0);
+    expect(writes.at(-1)?.body).toMatchObject({ note: "token 50" });
   });
 
   it("of many objects do not wait for one another", async () => {

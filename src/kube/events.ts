@@ -190,7 +190,7 @@ export const makeEventRecorder = (options: EventRecorderOptions): EventRecorder 
       for (const older of object.items)
         if (older.told === 0 && older.reason === reason && keyOf(older.related) === keyOf(related)) {
           object.items.delete(older);
-          older.told = older.count;
+          known.delete(older.key);
         }
       const stem = regarding.name.slice(0, 200).replace(/[^a-z0-9]+$/, "");
       item = {
