@@ -41,7 +41,7 @@ const reasons: Record<number, string> = {
 };
 
 /** A Status object of the Kubernetes API, as text. */
-export const statusBody = ({ status, reason, message }: StatusAnswer): string =>
+const statusBody = ({ status, reason, message }: StatusAnswer): string =>
   JSON.stringify({
     kind: "Status",
     apiVersion: "v1",
