@@ -113,6 +113,8 @@ export default defineConfig({
     },
     ...folders.map(wallOf),
     { files: ["*.config.ts"], rules: { "import/no-default-export": "off" } },
+    // A helper of one describe block reads best inside it.
+    { files: ["**/*.test.ts"], rules: { "unicorn/consistent-function-scoping": "off" } },
     { files: ["test/**", "deploy/**", "src/main.ts", "src/api/generate.ts"], rules: { "no-console": "off" } },
   ],
 });
