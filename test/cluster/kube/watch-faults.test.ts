@@ -1,0 +1,125 @@
+import { describe, expect, it } from "vitest";
+import { sharedCluster } from "../../support/cluster/shared.ts";
+import type { HttpProxy } from "../../support/faultproxy/http.ts";
+import { direct, follow, scribble, startProxy, untilLevel } from "./world.ts";
+
+const cluster = sharedCluster();
+const watch = { verb: "watch" } as const;
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** A connection that fell silent is known by the end that does not come: 35 s, and a little for the machine. */
+const silenceMs = 45_000;
+
+type Break = (proxy: HttpProxy, change: () => Promise<void>) => Promise<void>;
+
+const wire =
+  (fault: (proxy: HttpProxy) => { heal(): unknown }, ms = 2_000): Break =>
+  async (proxy, change) => {
+    const broken = fault(proxy);
+    await change();
+    await pause(ms);
+    await broken.heal();
+  };
+/** A fault that waits for the next watch. */
+const next =
+  (fault: (proxy: HttpProxy) => unknown): Break =>
+  async (proxy, change) => {
+    fault(proxy);
+    proxy.wire.cut();
+    await change();
+  };
+
+const faults: [name: string, fault: Break, boundMs: number][] = [
+  [
+    "cut",
+    async (proxy, change) => {
+      proxy.wire.cut();
+      await change();
+    },
+    10_000,
+  ],
+  ["half-open", wire((proxy) => proxy.wire.halfOpen()), silenceMs],
+  ["half-open from the server only", wire((proxy) => proxy.wire.halfOpen("down")), silenceMs],
+  ["half-open to the server only", wire((proxy) => proxy.wire.halfOpen("up")), silenceMs],
+  [
+    "refused for a while",
+    async (proxy, change) => {
+      const refused = proxy.wire.refuse();
+      proxy.wire.cut();
+      await change();
+      await pause(3_000);
+      refused.heal();
+    },
+    15_000,
+  ],
+  ["delayed", wire((proxy) => proxy.wire.delay(300, { jitterMs: 200 })), 10_000],
+  ["throttled", wire((proxy) => proxy.wire.throttle(2_000)), 15_000],
+  [
+    "half a line, then reset",
+    next((proxy) => proxy.truncate(watch, { afterLines: 1 }, { times: 1 })),
+    10_000,
+  ],
+  [
+    "half a line, then an end in order",
+    next((proxy) => proxy.truncate(watch, { afterLines: 1, end: "clean" }, { times: 1 })),
+    10_000,
+  ],
+  ["410 as status", next((proxy) => proxy.answer(watch, { status: 410 }, { times: 2 })), 10_000],
+  [
+    "410 as event",
+    next((proxy) => proxy.errorEvent(watch, { status: 410, afterLines: 1 }, { times: 2 })),
+    10_000,
+  ],
+  ["429", next((proxy) => proxy.answer(watch, { status: 429 }, { times: 3 })), 15_000],
+  ["500", next((proxy) => proxy.answer(watch, { status: 500 }, { times: 3 })), 15_000],
+  ["500 as event", next((proxy) => proxy.errorEvent(watch, { status: 500 }, { times: 3 })), 15_000],
+  [
+    "410, then 500s on the list",
+    async (proxy, change) => {
+      proxy.answer(watch, { status: 410 }, { times: 1 });
+      proxy.answer(
+        { verb: "list", when: ({ path }) => !path.includes("limit=1&") },
+        { status: 500 },
+        { times: 4 },
+      );
+      proxy.wire.cut();
+      await change();
+    },
+    20_000,
+  ],
+  [
+    "every third request reset",
+    async (proxy, change) => {
+      const broken = proxy.drop({}, { chance: 0.34 });
+      for (let i = 0; i < 4; i++) {
+        proxy.wire.cut();
+        await change();
+        await pause(500);
+      }
+      broken.heal();
+    },
+    30_000,
+  ],
+];
+
+describe.concurrent("FM-25 a watch on a real API server misses nothing", () => {
+  it.each(faults)("%s", { timeout: 90_000 }, async (_name, fault, boundMs) => {
+    await using server = direct(cluster);
+    await using through = await startProxy(cluster, { timeoutMs: 5_000 });
+    const namespace = await cluster.namespace("watch");
+    const { client } = server;
+    await scribble(client, namespace);
+    await using follower = follow(through.transport, namespace);
+    await follower.reflector.synced();
+    await untilLevel(follower, client, namespace, 10_000);
+    const start = performance.now();
+    through.proxy.reset();
+    await fault(through.proxy, () => scribble(client, namespace));
+    await untilLevel(follower, client, namespace, boundMs);
+    await scribble(client, namespace);
+    await untilLevel(follower, client, namespace, 5_000);
+    const minutes = Math.ceil((performance.now() - start) / 60_000);
+    const asked = through.proxy.total({ verb: "list" }) + through.proxy.total({ verb: "watch" });
+    expect(asked).toBeLessThanOrEqual(30 * minutes);
+  });
+});
