@@ -57,7 +57,7 @@ interface EventObject extends KubeObject {
 
 const eventSchema = z.object({ metadata: objectMetaSchema });
 
-export const eventKind: Kind<EventObject> = {
+const eventKind: Kind<EventObject> = {
   group: "events.k8s.io",
   version: "v1",
   kind: "Event",

@@ -23,7 +23,7 @@ export interface Limits {
   connections: number;
 }
 
-export const apiLimits: Limits = {
+const apiLimits: Limits = {
   body: bodyMaxBytes,
   headers: 16_384,
   headerCount: 64,
@@ -67,7 +67,7 @@ const problemOf = (error: unknown, limits: Limits): Problem | undefined => {
   }
 };
 
-export const sendProblem = async (reply: FastifyReply, body: Problem): Promise<void> => {
+const sendProblem = async (reply: FastifyReply, body: Problem): Promise<void> => {
   if (body.retryAfterMs !== undefined)
     void reply.header("retry-after", String(Math.ceil(body.retryAfterMs / 1000)));
   if (body.status === 401) void reply.header("www-authenticate", "Bearer");

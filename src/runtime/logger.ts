@@ -17,8 +17,7 @@ export interface Logger {
   error(fields: LogFields, message: string): void;
 }
 
-export const logLevels = ["debug", "info", "warn", "error", "silent"] as const;
-export type LogLevel = (typeof logLevels)[number];
+export type LogLevel = "debug" | "info" | "warn" | "error" | "silent";
 
 /** A logger for tests and for commands that have nothing to tell. */
 export const silentLogger: Logger = { debug() {}, info() {}, warn() {}, error() {} };

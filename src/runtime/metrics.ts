@@ -31,7 +31,7 @@ export const outcomes = {
 };
 
 /** Why a resource went from one attempt to the next: how the earlier one ended. */
-export const transferReasons = ["released", "superseded", "forced", "deleted"] as const;
+const transferReasons = ["released", "superseded", "forced", "deleted"] as const;
 
 /** Boundaries that can refuse a stale write. */
 const boundaries = ["PostgreSQL", "Gateway", "Kubernetes"] as const;
