@@ -123,6 +123,14 @@ const hop = new Set([
 const endToEnd = (headers: OutgoingHttpHeaders): OutgoingHttpHeaders =>
   Object.fromEntries(Object.entries(headers).filter(([name]) => !hop.has(name) && !name.startsWith(":")));
 
+const base64 = (text: string): string => Buffer.from(text).toString("base64");
+
+/** A user without a token. kubectl asks for a password where there is no credential, so it gets one nobody reads. */
+const nobody = () => {
+  const { cert, key } = makeCertificate({ commonName: "client of the fault proxy" });
+  return { "client-certificate-data": base64(cert), "client-key-data": base64(key) };
+};
+
 const writingVerbs = new Set(["create", "update", "patch", "delete", "deletecollection"]);
 const storesNothing = /reviews$|^serviceaccounts\/token$/;
 
@@ -278,11 +286,11 @@ export const startHttpProxy = async (options: HttpProxyOptions): Promise<HttpPro
             name: "proxy",
             cluster: {
               server: url.origin,
-              ...(ca !== "" && { "certificate-authority-data": Buffer.from(ca).toString("base64") }),
+              ...(ca !== "" && { "certificate-authority-data": base64(ca) }),
             },
           },
         ],
-        users: [{ name: "proxy", user: token === undefined ? {} : { token } }],
+        users: [{ name: "proxy", user: token === undefined ? nobody() : { token } }],
         contexts: [
           { name: "proxy", context: { cluster: "proxy", user: "proxy", ...(namespace && { namespace }) } },
         ],
