@@ -164,7 +164,8 @@ export const makeCoordinator = (deps: Deps, options: CoordinatorOptions = {}): C
       // Who has it already does not stand in line behind those who wait for it.
       const mine = claim(book.get(resource)?.lease.view, me).kind === "mine";
       const answer = await queue(acquisition, mine ? { ...place, ahead: () => 0 } : place, deadline);
-      if (answer.outcome !== "refused" || answer.code !== "busy") place.leave();
+      // Only who waits keeps a place: a single question leaves nothing behind.
+      if (answer.outcome !== "refused" || answer.code !== "busy" || call.waitMs === 0) place.leave();
       return answer;
     } finally {
       place.pause();

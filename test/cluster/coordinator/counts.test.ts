@@ -1,38 +1,16 @@
 /** What the protocol costs, counted between the coordinator and the API server. */
-import { writeFile } from "node:fs/promises";
-import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { sharedCluster } from "../../support/cluster/shared.ts";
 import { type Caller, heldBy } from "../../support/fenceline/caller.ts";
-import { type Controller, install, startController } from "../../support/fenceline/install.ts";
-import { type HttpProxy, startHttpProxy } from "../../support/faultproxy/http.ts";
-import { callerFor, readyResource } from "./support.ts";
+import { type Controller, install } from "../../support/fenceline/install.ts";
+import type { HttpProxy } from "../../support/faultproxy/http.ts";
+import { behindProxy, callerFor, readyResource } from "./support.ts";
 
 const cluster = sharedCluster();
 let proxies: HttpProxy[];
 let replicas: Controller[];
 let callers: Caller[];
-
-const behindProxy = async (replica: string) => {
-  const ca = await cluster.kubectl([
-    "config",
-    "view",
-    "--minify",
-    "--flatten",
-    "--raw",
-    "-o",
-    "jsonpath={.clusters[0].cluster.certificate-authority-data}",
-  ]);
-  const proxy = await startHttpProxy({
-    target: cluster.server,
-    tls: { ca: Buffer.from(ca, "base64").toString("utf8") },
-  });
-  const caFile = path.join(cluster.access.cache, `${replica}-proxy-ca.crt`);
-  await writeFile(caFile, proxy.ca);
-  const controller = await startController(cluster, { replica, through: { server: proxy.url.href, caFile } });
-  return { proxy, controller };
-};
 
 /** The part of the counts that is the protocol's: no watches, no mirrors, no events, no election. */
 const protocol = (proxy: HttpProxy): Record<string, number> =>
@@ -46,7 +24,7 @@ const protocol = (proxy: HttpProxy): Record<string, number> =>
 
 beforeAll(async () => {
   await install(cluster);
-  const both = [await behindProxy("counts-0"), await behindProxy("counts-1")];
+  const both = [await behindProxy(cluster, "counts-0"), await behindProxy(cluster, "counts-1")];
   proxies = both.map(({ proxy }) => proxy);
   replicas = both.map(({ controller }) => controller);
 });

@@ -1,7 +1,9 @@
-import { readFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
+import path from "node:path";
 import type { Cluster } from "../../support/cluster/cluster.ts";
 import { type Caller, makeCaller } from "../../support/fenceline/caller.ts";
-import { type Controller, workerToken } from "../../support/fenceline/install.ts";
+import { type HttpProxy, startHttpProxy } from "../../support/faultproxy/http.ts";
+import { type Controller, startController, workerToken } from "../../support/fenceline/install.ts";
 
 /** Applies a FencedResource `orders` in a fresh namespace and waits until it is ready. Returns `namespace/orders`. */
 export const readyResource = async (cluster: Cluster, spec: object = {}): Promise<`${string}/${string}`> => {
@@ -38,4 +40,21 @@ export const leaseOf = async (cluster: Cluster, resource: string): Promise<Lease
   return JSON.parse(
     await cluster.kubectl(["get", "lease", `fenceline-${name}`, "-n", namespace, "-o", "json"]),
   ) as LeaseJson;
+};
+
+/** A controller whose every request to the API server passes a proxy of its own. */
+export const behindProxy = async (
+  cluster: Cluster,
+  replica: string,
+): Promise<{ proxy: HttpProxy; controller: Controller }> => {
+  const authority = "jsonpath={.clusters[0].cluster.certificate-authority-data}";
+  const ca = await cluster.kubectl(["config", "view", "--minify", "--flatten", "--raw", "-o", authority]);
+  const proxy = await startHttpProxy({
+    target: cluster.server,
+    tls: { ca: Buffer.from(ca, "base64").toString("utf8") },
+  });
+  const caFile = path.join(cluster.access.cache, `${replica}-proxy-ca.crt`);
+  await writeFile(caFile, proxy.ca);
+  const controller = await startController(cluster, { replica, through: { server: proxy.url.href, caFile } });
+  return { proxy, controller };
 };
