@@ -1,8 +1,9 @@
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { randomUUID } from "node:crypto";
 import { expect, vi } from "vitest";
+import { parse, stringify } from "yaml";
 import type { LeaseObject } from "../../../src/api/lease.ts";
 import { makeKubeClient } from "../../../src/kube/client.ts";
 import { loadKubeConfig } from "../../../src/kube/config.ts";
@@ -56,7 +57,7 @@ export const startProxy = async (
     target: access.server,
     tls: { ca: String(tls.ca), cert: String(tls.cert), key: String(tls.key) },
   });
-  const path = join(tmpdir(), `proxy-${randomUUID()}`);
+  const path = temporary();
   writeFileSync(path, proxy.kubeconfig());
   const connection = connect(path, options);
   return {
@@ -67,6 +68,28 @@ export const startProxy = async (
       await proxy.close();
     },
   };
+};
+
+export interface KubeconfigChange {
+  cluster?: Record<string, unknown>;
+  user?: Record<string, unknown>;
+}
+
+interface Kubeconfig {
+  clusters: { cluster: Record<string, unknown> }[];
+  users: { user: Record<string, unknown> }[];
+}
+
+const temporary = (): string => join(tmpdir(), `fenceline-kube-${randomUUID()}`);
+
+/** The cluster's own kubeconfig with something changed in it. */
+export const changedKubeconfig = (cluster: Cluster, change: KubeconfigChange): string => {
+  const config = parse(readFileSync(cluster.kubeconfig, "utf8")) as Kubeconfig;
+  Object.assign(config.clusters[0]?.cluster ?? {}, change.cluster);
+  if (change.user !== undefined) for (const entry of config.users) entry.user = change.user;
+  const path = temporary();
+  writeFileSync(path, stringify(config));
+  return path;
 };
 
 export interface Follower extends AsyncDisposable {
