@@ -2,6 +2,7 @@
 import { Command, CommanderError } from "commander";
 import type { CliDeps } from "./deps.ts";
 import { CliError, exitCode, failureOf } from "./errors.ts";
+import { exec, type ExecFlags } from "./exec.ts";
 import { printable } from "./text.ts";
 
 /** Runs the command that the arguments name. Resolves with the exit code; errors are told on stderr in one line. */
@@ -17,14 +18,41 @@ export const runCli = async (deps: CliDeps): Promise<number> => {
   const program = new Command(name)
     .description("Fencing tokens for Kubernetes: who may write, and who may not any more.")
     .configureOutput({ writeOut: (text) => stdout.write(text), writeErr: () => {} })
+    .configureHelp({ showGlobalOptions: true })
     .exitOverride()
-    .showSuggestionAfterError(true);
+    .option("-n, --namespace <name>", "namespace (default: the context's)")
+    .option("--context <name>", "context of the kubeconfig")
+    .option(
+      "--kubeconfig <file>",
+      "default: KUBECONFIG, else .kube/config in HOME, else the pod's own cluster",
+    );
 
   program
     .command("controller")
     .description("run coordinator and controller")
     .requiredOption("--config <file>", "configuration, see docs/configuration.md")
     .action(({ config }: { config: string }) => ends(() => deps.controller({ config }))());
+
+  const execCommand = program
+    .command("exec")
+    .description("run a command under a token: renewed while it runs, stopped when the right is lost")
+    .usage("--resource <ns/name> [options] -- <command> [args...]")
+    .argument("[command...]", "after --")
+    .requiredOption("--resource <ns/name>", "what must have one writer at a time")
+    .option("--wait <seconds>", "give up after this long (default: wait for as long as it takes)")
+    .option("--no-wait", "do not wait while another one holds it")
+    .option("--grace <seconds>", "between SIGTERM and SIGKILL when the right is lost", "10")
+    .option("--label <text>", "what people see as the holder's name")
+    .action((words: string[], _: unknown, self: Command) =>
+      ends(() => exec(self.optsWithGlobals<ExecFlags>(), afterDashes(words, deps.argv), deps))(),
+    )
+    .hook("preAction", () => {
+      ofExec = true;
+    });
+  coordinatorOptions(execCommand).exitOverride((error) => {
+    ofExec = true;
+    throw error;
+  });
 
   program
     .command("version")
@@ -41,6 +69,24 @@ export const runCli = async (deps: CliDeps): Promise<number> => {
     stderr.write(`fenceline: ${printable(message)}\n`);
     return exitCode(failure, ofExec);
   }
+};
+
+const coordinatorOptions = (command: Command): Command =>
+  command
+    .option("--server <url>", "the coordinator, as https://host:8443")
+    .option("--ca-file <file>", "certificates to trust for it, PEM (default: those of the platform)")
+    .option(
+      "--token-file <file>",
+      "who is asking: a bearer token with audience fenceline, read again when it changes",
+    )
+    .option("--service-account <[ns/]name>", "who is asking: a service account, by a token from the cluster");
+
+/** Without the dashes a flag of the command could be taken for one of ours. */
+const afterDashes = (words: readonly string[], argv: readonly string[]): readonly string[] => {
+  const at = argv.indexOf("--");
+  if (at === -1 && words.length > 0)
+    throw new CliError("usage", `write the command after --, as in: fenceline exec … -- ${words.join(" ")}`);
+  return argv.slice(at + 1);
 };
 
 /** Help that was asked for is no error. */

@@ -44,6 +44,8 @@ export interface HttpClientOptions {
   caFile?: string | undefined;
   /** The bearer token; read again when it changed. */
   bearerFile?: string | undefined;
+  /** Instead of a file: asked for the bearer token before each request; may throw {@link NoAnswer}. */
+  bearer?: (() => Promise<string>) | undefined;
   clock: Clock;
 }
 
@@ -67,11 +69,12 @@ const follow = (file: string | undefined, what: string): (() => Promise<string |
   };
 };
 
-export const makeHttpClient = ({ server, caFile, bearerFile, clock }: HttpClientOptions): HttpClient => {
+export const makeHttpClient = (options: HttpClientOptions): HttpClient => {
+  const { server, caFile, bearerFile, clock } = options;
   const base = new URL(server);
   if (base.protocol !== "https:") throw new Error(`${server} is no https:// address`);
   const readCa = follow(caFile, "CA file");
-  const readBearer = follow(bearerFile, "token file");
+  const readBearer = options.bearer ?? follow(bearerFile, "token file");
   let agent: { ca: string | undefined; pool: Agent } | undefined;
 
   /** One pool per CA: connections made under an old one are given up with it. */
