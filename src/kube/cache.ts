@@ -9,63 +9,79 @@ export type Change<T> =
   /** `object` is the last state known; the server may have seen a later one. */
   | { type: "deleted"; object: T };
 
-export const keyOf = ({ namespace, name }: Ref): string =>
-  namespace === undefined ? name : `${namespace}/${name}`;
-
 export interface ObjectCache<T extends KubeObject> {
-  get(key: string): T | undefined;
+  get(ref: Ref): T | undefined;
   values(): IterableIterator<T>;
   size(): number;
   /** A state that the server reported. Nothing changes if it is the one known. */
   put(object: T): Change<T>[];
-  remove(key: string, last: T | undefined): Change<T>[];
+  remove(ref: Ref, last: T | undefined): Change<T>[];
   /**
    * Everything there is, as a whole list says. States are compared, not resourceVersions: after a restore of etcd an
    * equal one need not be the same state. With `again` every object that stays is reported, changed or not.
    */
-  replace(objects: ReadonlyMap<string, T>, again: boolean): Change<T>[];
+  replace(objects: readonly T[], again: boolean): Change<T>[];
 }
 
-export const makeObjectCache = <T extends KubeObject>(): ObjectCache<T> => {
-  let known = new Map<string, T>();
+/** By namespace, then name: a key made of both would cost as much as another tenth of a small object. */
+type Known<T> = Map<string, Map<string, T>>;
 
-  const step = (previous: T | undefined, object: T, same: boolean): Change<T>[] => {
-    if (previous === undefined) return [{ type: "added", object }];
-    if (previous.metadata.uid !== object.metadata.uid)
-      return [
-        { type: "deleted", object: previous },
-        { type: "added", object },
-      ];
-    return same ? [] : [{ type: "modified", object, previous }];
-  };
+const insert = <T extends KubeObject>(known: Known<T>, object: T): void => {
+  const { namespace = "", name } = object.metadata;
+  const inside = known.get(namespace) ?? new Map<string, T>();
+  known.set(namespace, inside);
+  inside.set(name, object);
+};
+
+function* all<T>(known: Known<T>): IterableIterator<T> {
+  for (const inside of known.values()) yield* inside.values();
+}
+
+const step = <T extends KubeObject>(previous: T | undefined, object: T, same: boolean): Change<T>[] => {
+  if (previous === undefined) return [{ type: "added", object }];
+  if (previous.metadata.uid !== object.metadata.uid)
+    return [
+      { type: "deleted", object: previous },
+      { type: "added", object },
+    ];
+  return same ? [] : [{ type: "modified", object, previous }];
+};
+
+export const makeObjectCache = <T extends KubeObject>(): ObjectCache<T> => {
+  let known: Known<T> = new Map();
+  const find = (from: Known<T>, { namespace = "", name }: Ref) => from.get(namespace)?.get(name);
 
   return {
-    get: (key) => known.get(key),
-    values: () => known.values(),
-    size: () => known.size,
+    get: (ref) => find(known, ref),
+    values: () => all(known),
+    size: () => [...known.values()].reduce((sum, inside) => sum + inside.size, 0),
     put(object) {
-      const key = keyOf(object.metadata);
-      const previous = known.get(key);
-      const same = previous?.metadata.resourceVersion === object.metadata.resourceVersion;
-      const changes = step(previous, object, same);
-      known.set(key, object);
-      return changes;
+      const previous = find(known, object.metadata);
+      insert(known, object);
+      return step(previous, object, previous?.metadata.resourceVersion === object.metadata.resourceVersion);
     },
-    remove(key, last) {
-      const previous = known.get(key);
-      if (!known.delete(key) || previous === undefined) return [];
+    remove(ref, last) {
+      const previous = find(known, ref);
+      if (previous === undefined) return [];
+      const { namespace = "", name } = ref;
+      const inside = known.get(namespace);
+      inside?.delete(name);
+      if (inside?.size === 0) known.delete(namespace);
       // Deleted and re-created in a gap, then deleted again: what is reported is the one that was known.
       const same = last !== undefined && last.metadata.uid === previous.metadata.uid;
       return [{ type: "deleted", object: same ? last : previous }];
     },
     replace(objects, again) {
+      const fresh: Known<T> = new Map();
+      for (const object of objects) insert(fresh, object);
       const changes: Change<T>[] = [];
-      for (const [key, object] of known) if (!objects.has(key)) changes.push({ type: "deleted", object });
-      for (const [key, object] of objects) {
-        const previous = known.get(key);
+      for (const object of all(known))
+        if (find(fresh, object.metadata) === undefined) changes.push({ type: "deleted", object });
+      for (const object of all(fresh)) {
+        const previous = find(known, object.metadata);
         changes.push(...step(previous, object, !again && isDeepStrictEqual(previous, object)));
       }
-      known = new Map(objects);
+      known = fresh;
       return changes;
     },
   };

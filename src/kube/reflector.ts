@@ -27,7 +27,7 @@ import { anyObjectSchema, bookmarkSchema, listSchema, statusSchema, watchEventSc
 import { elapsed, type MonoTime } from "../core/time.ts";
 import type { Clock, Random } from "../runtime/clock.ts";
 import type { Logger } from "../runtime/logger.ts";
-import { type Change, keyOf, makeObjectCache } from "./cache.ts";
+import { type Change, makeObjectCache } from "./cache.ts";
 import { KubeError } from "./errors.ts";
 import { errorOf, pathOf, queryOf } from "./http.ts";
 import { parseJson } from "./json.ts";
@@ -100,6 +100,8 @@ const isBelow = (a: string, b: string): boolean =>
 
 const isOlder = (a: KubeObject, b: KubeObject | undefined): boolean =>
   a.metadata.uid === b?.metadata.uid && isBelow(a.metadata.resourceVersion, b.metadata.resourceVersion);
+
+const keyOf = ({ namespace, name }: Ref): string => (namespace === undefined ? name : `${namespace}/${name}`);
 
 const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
@@ -197,8 +199,9 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
   /** One object as its kind reads it. One that cannot be read is noted, and never stops the others. */
   const readObject = (value: unknown) => {
     const metadata = anyObjectSchema.safeParse(value).data?.metadata ?? {};
-    const key = keyOf({ namespace: metadata.namespace, name: metadata.name ?? "?" });
-    const read = { key, resourceVersion: metadata.resourceVersion };
+    const ref: Ref = { namespace: metadata.namespace, name: metadata.name ?? "?" };
+    const key = keyOf(ref);
+    const read = { ref, resourceVersion: metadata.resourceVersion };
     try {
       const object = kind.parse(value);
       unreadable.delete(key);
@@ -212,7 +215,7 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
   };
 
   const list = async (signal: AbortSignal) => {
-    const objects = new Map<string, T>();
+    const objects: T[] = [];
     const seen = new Set<string>();
     let next: string | undefined;
     let resourceVersion: string;
@@ -220,17 +223,17 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
     do {
       const page = await send({ limit: pageSize, continue: next }, signal);
       for (const item of page.items) {
-        const { key, object } = readObject(item);
-        const kept = object ?? cache.get(key);
-        seen.add(key);
-        if (kept !== undefined) objects.set(key, kept);
+        const { ref, object } = readObject(item);
+        const kept = object ?? cache.get(ref);
+        if (object === undefined) seen.add(keyOf(ref));
+        if (kept !== undefined) objects.push(kept);
       }
       next = page.continue === "" ? undefined : page.continue;
       resourceVersion = page.resourceVersion;
     } while (next !== undefined);
     for (const key of unreadable.keys()) if (!seen.has(key)) unreadable.delete(key);
     // Past our position again after an outage, only the objects themselves show that history went back.
-    if ([...objects].some(([key, object]) => isOlder(object, cache.get(key)))) regressed = true;
+    if (objects.some((object) => isOlder(object, cache.get(object.metadata)))) regressed = true;
     if (newest !== undefined && isBelow(resourceVersion, newest)) regressed = true;
     position = newest = resourceVersion;
     verified = true;
@@ -260,11 +263,11 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
       advance(bookmarkSchema.parse(value).metadata.resourceVersion);
       return "bookmark";
     }
-    const { key, resourceVersion, object } = readObject(value);
+    const { ref, resourceVersion, object } = readObject(value);
     if (resourceVersion !== undefined) advance(resourceVersion);
     if (type === "DELETED") {
-      unreadable.delete(key);
-      report(cache.remove(key, object));
+      unreadable.delete(keyOf(ref));
+      report(cache.remove(ref, object));
     } else if (object !== undefined) report(cache.put(object));
     return "change";
   };
@@ -366,7 +369,7 @@ export const makeReflector = <T extends KubeObject>(options: ReflectorOptions<T>
   return {
     start,
     synced: () => synced.promise,
-    get: (ref) => cache.get(keyOf(ref)),
+    get: (ref) => cache.get(ref),
     list: () => [...cache.values()],
     epoch: () => epoch,
     lastSeen: () => lastSeen,
