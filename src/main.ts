@@ -4,7 +4,6 @@ import { hostname } from "node:os";
 import { basename } from "node:path";
 import { runCli } from "./cli/main.ts";
 import { systemClock, systemRandom } from "./runtime/clock.ts";
-import { readConfig, serve } from "./serve.ts";
 
 const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as {
   version: string;
@@ -24,13 +23,16 @@ export const main = async (): Promise<void> => {
     random: systemRandom,
     process,
     version,
-    controller: async ({ config }) =>
-      serve(await readConfig(config), {
+    async controller({ config }) {
+      // Only the long-running process has use for all that it is made of.
+      const { readConfig, serve } = await import("./serve.ts");
+      return serve(await readConfig(config), {
         clock: systemClock,
         random: systemRandom,
         process,
         service: host === undefined || port === undefined ? undefined : { host, port },
         hostname: env["POD_NAME"] ?? hostname(),
-      }),
+      });
+    },
   });
 };

@@ -5,7 +5,7 @@ import { tokenRequest, tokenRequestPath } from "../api/tokenrequest.ts";
 import { after, type MonoTime } from "../core/time.ts";
 import { type CoordinatorClient, makeCoordinatorClient } from "../holder/client.ts";
 import { makeHttpClient, NoAnswer } from "../runtime/httpclient.ts";
-import { type ClusterFlags, connect, type Connection } from "./cluster.ts";
+import type { ClusterFlags, Connection } from "./cluster.ts";
 import type { CliDeps } from "./deps.ts";
 import { CliError } from "./errors.ts";
 
@@ -96,6 +96,7 @@ export const reach = async (
   const account = serviceAccount?.includes("/") ? serviceAccount : `${resourceNamespace}/${serviceAccount}`;
   if (!/^[a-z0-9-]+\/[a-z0-9.-]+$/.test(account))
     throw new CliError("usage", `--service-account ${account} is no name: write namespace/name`);
+  const { connect } = await import("./cluster.ts");
   const connection = connect(flags, deps);
   const tokens = makeTokens(connection, account, deps);
   await tokens();

@@ -1,8 +1,11 @@
-/** The command line: which command, with which options. What a command does stands in its own file. */
+/**
+ * The command line: which command, with which options. What a command does stands in its own file, which is loaded only
+ * for it: an `exec` beside a worker has no use for a Kubernetes client.
+ */
 import { Command, CommanderError } from "commander";
 import type { CliDeps } from "./deps.ts";
 import { CliError, exitCode, failureOf } from "./errors.ts";
-import { exec, type ExecFlags } from "./exec.ts";
+import type { ExecFlags } from "./exec.ts";
 import { printable } from "./text.ts";
 
 /** Runs the command that the arguments name. Resolves with the exit code; errors are told on stderr in one line. */
@@ -11,9 +14,6 @@ export const runCli = async (deps: CliDeps): Promise<number> => {
   const name = deps.plugin ? "kubectl fence" : "fenceline";
   let code = 0;
   let ofExec = false;
-  const ends = (run: () => Promise<number | void>) => async (): Promise<void> => {
-    code = (await run()) ?? 0;
-  };
 
   const program = new Command(name)
     .description("Fencing tokens for Kubernetes: who may write, and who may not any more.")
@@ -31,7 +31,7 @@ export const runCli = async (deps: CliDeps): Promise<number> => {
     .command("controller")
     .description("run coordinator and controller")
     .requiredOption("--config <file>", "configuration, see docs/configuration.md")
-    .action(({ config }: { config: string }) => ends(() => deps.controller({ config }))());
+    .action(({ config }: { config: string }) => deps.controller({ config }));
 
   const execCommand = program
     .command("exec")
@@ -43,9 +43,10 @@ export const runCli = async (deps: CliDeps): Promise<number> => {
     .option("--no-wait", "do not wait while another one holds it")
     .option("--grace <seconds>", "between SIGTERM and SIGKILL when the right is lost", "10")
     .option("--label <text>", "what people see as the holder's name")
-    .action((words: string[], _: unknown, self: Command) =>
-      ends(() => exec(self.optsWithGlobals<ExecFlags>(), afterDashes(words, deps.argv), deps))(),
-    )
+    .action(async (words: string[], _: unknown, self: Command) => {
+      const { exec } = await import("./exec.ts");
+      code = await exec(self.optsWithGlobals<ExecFlags>(), afterDashes(words, deps.argv), deps);
+    })
     .hook("preAction", () => {
       ofExec = true;
     });
@@ -57,7 +58,7 @@ export const runCli = async (deps: CliDeps): Promise<number> => {
   program
     .command("version")
     .description("print the version")
-    .action(ends(async () => void stdout.write(`fenceline ${deps.version}\n`)));
+    .action(() => void stdout.write(`fenceline ${deps.version}\n`));
 
   try {
     await program.parseAsync([...deps.argv], { from: "user" });

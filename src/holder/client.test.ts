@@ -165,11 +165,13 @@ describe("no answer", () => {
     expect(await acquire(failed("the line", code))).toMatchObject({ kind: "silent", lasting });
   });
 
-  it("is one line, and says so when the server speaks plain HTTP", async () => {
-    const reply = await acquire(failed("write EPROTO\nwrong version number", "ERR_SSL_WRONG_VERSION_NUMBER"));
-    expect(reply).toMatchObject({
-      message: "write EPROTO wrong version number: this server does not speak TLS",
+  it("is one line, without the words of a library where a server speaks plain HTTP", async () => {
+    const said =
+      "127.0.0.1:80: write EPROTO 40:error:0A:SSL routines:\nwrong version number:tlsany_meth.c:77:";
+    expect(await acquire(failed(said, "EPROTO"))).toMatchObject({
+      message: "127.0.0.1:80: this server does not speak TLS: check its address",
     });
+    expect(await acquire(failed("two\nlines", "ECONNRESET"))).toMatchObject({ message: "two lines" });
   });
 
   it("a bug of ours is thrown, not taken for silence", async () => {

@@ -72,11 +72,14 @@ const codeOf = (error: unknown): string =>
 
 const oneLine = (text: string): string => text.replaceAll(/\s+/g, " ").trim();
 
+/** What OpenSSL says of an answer in plain text. */
+const plainText = /wrong version number|packet length too long|http request/;
+
 const silence = (error: NoAnswer): Extract<Reply<never>, { kind: "silent" }> => {
-  const code = codeOf(error.cause);
-  const plainHttp = code === "ERR_SSL_WRONG_VERSION_NUMBER" || code === "ERR_SSL_PACKET_LENGTH_TOO_LONG";
-  const message = plainHttp ? `${error.message}: this server does not speak TLS` : error.message;
-  return { kind: "silent", message: oneLine(message), lasting: lastingCode.test(code) };
+  const message = plainText.test(error.message)
+    ? `${error.message.split(": ")[0]}: this server does not speak TLS: check its address`
+    : error.message;
+  return { kind: "silent", message: oneLine(message), lasting: lastingCode.test(codeOf(error.cause)) };
 };
 
 const heldJson = ({ attempt, token }: HeldBody) => ({ attempt, token: token.toString() });
