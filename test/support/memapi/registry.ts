@@ -94,7 +94,7 @@ export const makeRegistry = ({ history, clock, random, committed }: RegistryDeps
         name: at.name,
         ...compact({ namespace: at.namespace, labels, annotations, finalizers, ownerReferences }),
         uid: random.uuid(),
-        resourceVersion: "",
+        resourceVersion: "0",
         creationTimestamp: seconds(),
         ...(at.resource.custom && { generation: 1 }),
       },
@@ -127,12 +127,10 @@ export const makeRegistry = ({ history, clock, random, committed }: RegistryDeps
     checkSent(at, sent);
     const before = find(at);
     const { uid } = sent.metadata;
-    if (before === undefined && (uid === undefined || at.sub !== undefined) && !at.resource.createOnUpdate)
-      throw notFound(at);
+    if (before === undefined && (!at.resource.createOnUpdate || at.sub !== undefined)) throw notFound(at);
     if (uid !== undefined && uid !== before?.metadata.uid)
       throw precondition(at, "UID", uid, before?.metadata.uid ?? "");
     if (before !== undefined) return change(at, before, sent);
-    if (at.sub !== undefined) throw notFound(at);
     return { status: 201, object: commit(at, fresh(at, sent)) };
   };
 
@@ -147,7 +145,8 @@ export const makeRegistry = ({ history, clock, random, committed }: RegistryDeps
     if (before === undefined) throw notFound(at);
     const sent = readSent({ metadata: {}, ...(mergePatch(before, changes) as Record<string, unknown>) });
     checkSent(at, sent);
-    return change(at, before, sent, readSent(changes).metadata.resourceVersion === undefined);
+    const { resourceVersion } = (changes["metadata"] ?? {}) as Record<string, unknown>;
+    return change(at, before, sent, resourceVersion === undefined);
   };
 
   /** `blind`: the version was not named, so it is the one that was just read. */
