@@ -20,7 +20,7 @@ export interface Connection {
   transport: Transport;
   /** `-n`, else that of the context, else `default`. */
   namespace: string;
-  close(): Promise<void>;
+  close: () => Promise<void>;
 }
 
 const sourceOf = ({ kubeconfig, context }: ClusterFlags, env: CliDeps["env"]): KubeSource => {

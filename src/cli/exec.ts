@@ -18,7 +18,7 @@ import { type Running, runCommand } from "./command.ts";
 import { type CoordinatorAccess, type CoordinatorFlags, reach } from "./coordinator.ts";
 import type { CliDeps } from "./deps.ts";
 import { CliError, exitCode, signalCode } from "./errors.ts";
-import { printable } from "./text.ts";
+import { advisory, printable } from "./text.ts";
 
 export interface ExecFlags extends CoordinatorFlags {
   resource: string;
@@ -33,8 +33,6 @@ export interface ExecFlags extends CoordinatorFlags {
 const contactMs = 10_000;
 
 const handedOn = ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"] as const;
-
-export const advisory = "reduces overlap, does not exclude it";
 
 const secondsOf = (flag: string, text: string): number => {
   const seconds = /^\d{1,7}(\.\d{1,3})?$/.test(text) ? Number(text) : Number.NaN;

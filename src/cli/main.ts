@@ -6,6 +6,8 @@ import { Command, CommanderError } from "commander";
 import type { CliDeps } from "./deps.ts";
 import { CliError, exitCode, failureOf } from "./errors.ts";
 import type { ExecFlags } from "./exec.ts";
+import type { GetFlags } from "./get.ts";
+import type { ReleaseFlags } from "./release.ts";
 import { printable } from "./text.ts";
 
 /** Runs the command that the arguments name. Resolves with the exit code; errors are told on stderr in one line. */
@@ -54,6 +56,58 @@ export const runCli = async (deps: CliDeps): Promise<number> => {
     ofExec = true;
     throw error;
   });
+
+  program
+    .command("get")
+    .description("list resources: who holds them, with which token")
+    .argument("[ns/name]", "one of them")
+    .option("-A, --all-namespaces", "in every namespace")
+    .option("-o, --output <form>", "wide, json or yaml")
+    .action(async (text: string | undefined, _: unknown, self: Command) => {
+      const { get } = await import("./get.ts");
+      await get(text, self.optsWithGlobals<GetFlags>(), deps);
+    });
+
+  program
+    .command("describe")
+    .description("everything about one resource, and what to do about it")
+    .argument("<ns/name>")
+    .action(async (text: string, _: unknown, self: Command) => {
+      const { describe } = await import("./describe.ts");
+      await describe(text, self.optsWithGlobals<GetFlags>(), deps);
+    });
+
+  program
+    .command("watch")
+    .description("tell each change of hands as it happens")
+    .argument("[ns/name]", "one of them")
+    .option("-A, --all-namespaces", "in every namespace")
+    .option("-o, --output <form>", "wide or json, a line each")
+    .action(async (text: string | undefined, _: unknown, self: Command) => {
+      const { watch } = await import("./watch.ts");
+      code = await watch(text, self.optsWithGlobals<GetFlags>(), deps);
+    });
+
+  coordinatorOptions(
+    program
+      .command("release")
+      .description("take a resource away from its holder; the next grant has a higher token")
+      .argument("<ns/name>")
+      .option("--force", "needed: the holder's work may still run")
+      .option("--reason <text>", "why, for the record"),
+  ).action(async (text: string, _: unknown, self: Command) => {
+    const { release } = await import("./release.ts");
+    await release(text, self.optsWithGlobals<ReleaseFlags>(), deps);
+  });
+
+  program
+    .command("crds")
+    .description("print the custom resource definitions, for kubectl apply -f -")
+    .option("--policies", "and the admission policies")
+    .action(async ({ policies }: { policies?: boolean }) => {
+      const { crds } = await import("./crds.ts");
+      stdout.write(crds(policies === true));
+    });
 
   program
     .command("version")

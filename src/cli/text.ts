@@ -16,6 +16,9 @@ export const printableDeep = (value: unknown): unknown => {
   );
 };
 
+/** What `Advisory` means, in the words that status and events use too. */
+export const advisory = "reduces overlap, does not exclude it";
+
 type Style = Parameters<typeof styleText>[0];
 
 /** Colours where a person looks on and did not ask for none (NO_COLOR). */
