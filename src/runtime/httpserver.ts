@@ -112,6 +112,10 @@ const fastifyOptions = (limits: Limits, random: Random) => ({
   // A kept connection that waits for its next request must not hold up the end of the process.
   forceCloseConnections: "idle" as const,
   return503OnClosing: false,
+  // Names may have 253 characters; what is longer is refused by name and not by the router.
+  routerOptions: { maxParamLength: 1024 },
+  frameworkErrors: (error: Error, _request: unknown, reply: FastifyReply) =>
+    void sendProblem(reply, problemOf(error, limits) ?? problem("invalid_request", "the path is malformed")),
   clientErrorHandler: refuseConnection(limits),
   genReqId: (request: IncomingMessage) => traceId(request, random),
 });

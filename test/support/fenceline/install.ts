@@ -159,13 +159,22 @@ export const startController = async (
 /** A service account that may acquire in its namespace: a FILE with its bearer token for the coordinator. */
 export const workerToken = async (cluster: Cluster, namespace: string, sa: string): Promise<string> => {
   const token = await cluster.token({ namespace, sa, audience, expirationSeconds: 3600 });
-  await cluster.apply({
-    apiVersion: "rbac.authorization.k8s.io/v1",
-    kind: "RoleBinding",
-    metadata: { name: `${sa}-may-acquire`, namespace },
-    roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: "fenceline-edit" },
-    subjects: [{ kind: "ServiceAccount", name: sa, namespace }],
-  });
+  const rbac = "rbac.authorization.k8s.io";
+  await cluster.apply(
+    {
+      apiVersion: `${rbac}/v1`,
+      kind: "Role",
+      metadata: { name: "fenceline-worker", namespace },
+      rules: [{ apiGroups: ["fenceline.dev"], resources: ["fencedresources"], verbs: ["get", "acquire"] }],
+    },
+    {
+      apiVersion: `${rbac}/v1`,
+      kind: "RoleBinding",
+      metadata: { name: `fenceline-worker-${sa}`, namespace },
+      roleRef: { apiGroup: rbac, kind: "Role", name: "fenceline-worker" },
+      subjects: [{ kind: "ServiceAccount", name: sa, namespace }],
+    },
+  );
   const file = path.join(cluster.access.cache, `${namespace}-${sa}.token`);
   await writeFile(file, token, { mode: 0o600 });
   return file;
