@@ -32,14 +32,6 @@ export const secretSchema = z.object({
 });
 export type SecretObject = z.infer<typeof secretSchema>;
 
-export const configMapSchema = z.object({
-  metadata: objectMetaSchema,
-  data: z.record(z.string(), z.string()).optional(),
-  /** Values are base64. */
-  binaryData: z.record(z.string(), z.string()).optional(),
-});
-export type ConfigMapObject = z.infer<typeof configMapSchema>;
-
 /** Only what tells whether a container has ended. */
 const containerStatusSchema = z.object({
   name: z.string(),

@@ -1,8 +1,6 @@
 import { type FencedResource, parseFencedResource } from "../api/fencedresource.ts";
 import { type FencedSequence, parseFencedSequence } from "../api/fencedsequence.ts";
 import {
-  type ConfigMapObject,
-  configMapSchema,
   type NamespaceObject,
   namespaceSchema,
   type PodObject,
@@ -50,15 +48,6 @@ export const secretKind: Kind<SecretObject> = {
   plural: "secrets",
   namespaced: true,
   parse: (value) => secretSchema.parse(value),
-};
-
-export const configMapKind: Kind<ConfigMapObject> = {
-  group: "",
-  version: "v1",
-  kind: "ConfigMap",
-  plural: "configmaps",
-  namespaced: true,
-  parse: (value) => configMapSchema.parse(value),
 };
 
 export const fencedResourceKind: Kind<FencedResource> = {

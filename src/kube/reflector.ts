@@ -52,7 +52,7 @@ export interface ReflectorOptions<T extends KubeObject> {
   onRegressed?: () => void;
   /** The watch ended other than in order; the epoch has grown. */
   onInterrupted?: (reason: string) => void;
-  /** A watch is accepted again and the cache is level; the epoch has grown once more. */
+  /** A watch is accepted again, and what changed meanwhile is on its way; the epoch has grown once more. */
   onResumed?: () => void;
 }
 

@@ -249,7 +249,7 @@ describe("requests", () => {
       if (!hang) response.end("{}");
     });
     server.on("secureConnection", (socket) => socket.on("close", () => closed++));
-    const { transport } = connect(`https://127.0.0.1:${await listen(server)}`, { timeoutMs: 200 });
+    const { transport } = connect(`https://127.0.0.1:${await listen(server)}`, { timeoutMs: 1_000 });
     expect(await failure(transport.request(put))).toMatchObject({ sent: true, code: "unreachable" });
     await expect.poll(() => closed).toBe(1);
     hang = false;
@@ -267,7 +267,7 @@ describe("requests", () => {
       if (held.length === 4) for (const go of held) go();
     });
     server.on("secureConnection", (socket) => sockets.push(socket));
-    const { transport } = connect(`https://127.0.0.1:${await listen(server)}`, { timeoutMs: 300 });
+    const { transport } = connect(`https://127.0.0.1:${await listen(server)}`, { timeoutMs: 1_500 });
     await Promise.all([1, 2, 3, 4].map(() => transport.request(put)));
     expect(sockets).toHaveLength(4);
     await settle();
@@ -279,10 +279,10 @@ describe("requests", () => {
   it("take as long as they need while the answer moves on", async () => {
     const port = await https((_request, response) => {
       let left = 8;
-      const drip = () => (left-- > 0 ? response.write("x", () => setTimeout(drip, 50)) : response.end());
+      const drip = () => (left-- > 0 ? response.write("x", () => setTimeout(drip, 200)) : response.end());
       drip();
     });
-    const { transport } = connect(`https://127.0.0.1:${port}`, { timeoutMs: 250 });
+    const { transport } = connect(`https://127.0.0.1:${port}`, { timeoutMs: 1_000 });
     expect((await transport.request(get)).body).toBe("xxxxxxxx");
   });
 
@@ -370,7 +370,7 @@ describe("watches", () => {
       connections++;
       socket.on("close", () => closed++);
     });
-    const { transport } = connect(`https://127.0.0.1:${await listen(server)}`, { timeoutMs: 100 });
+    const { transport } = connect(`https://127.0.0.1:${await listen(server)}`, { timeoutMs: 1_000 });
     const stop = new AbortController();
     const answer = await transport.open({ ...watch, path: "/watch" }, stop.signal);
     const reading = answer.lines[Symbol.asyncIterator]();
@@ -378,7 +378,7 @@ describe("watches", () => {
     await transport.request(get);
     expect(connections).toBe(2);
     const next = failure(reading.next());
-    await new Promise((resolve) => setTimeout(resolve, 200));
+    await new Promise((resolve) => setTimeout(resolve, 1_200));
     stop.abort();
     expect(await next).toMatchObject({ message: "the watch was stopped" });
     await expect.poll(() => closed).toBe(1);

@@ -131,6 +131,8 @@ describe.concurrent("FM-25 a watch that fell silent", () => {
     await using follower = follow(through.transport, namespace);
     await follower.reflector.synced();
     await untilLevel(follower, server.client, namespace, 10_000);
+    const accepted = () => through.counts.some(({ verb, code }) => verb === "watch" && code === "200");
+    await vi.waitFor(() => expect(accepted()).toBe(true));
     const broken = through.proxy.wire.halfOpen("down");
     await scribble(server.client, namespace);
     await vi.waitFor(() => expect(follower.interruptions[0]).toMatch(/silent/), {
@@ -183,5 +185,7 @@ describe.concurrent("a token that is rotated", () => {
     await untilLevel(follower, server.client, namespace, 5_000);
     expect(rotating.counts.filter(({ code }) => code === "401")).toEqual([]);
     expect(follower.interruptions).toEqual([]);
+    // Ours three, and the reflector's first: each watch ended with a bookmark, so that none had to be verified.
+    expect(rotating.counts.filter(({ verb }) => verb === "list")).toHaveLength(4);
   });
 });

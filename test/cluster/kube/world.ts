@@ -1,8 +1,8 @@
-import { readFileSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { randomUUID } from "node:crypto";
-import { expect, vi } from "vitest";
+import { afterAll, expect, vi } from "vitest";
 import { parse, stringify } from "yaml";
 import type { LeaseObject } from "../../../src/api/lease.ts";
 import { makeKubeClient } from "../../../src/kube/client.ts";
@@ -80,7 +80,9 @@ interface Kubeconfig {
   users: { user: Record<string, unknown> }[];
 }
 
-const temporary = (): string => join(tmpdir(), `fenceline-kube-${randomUUID()}`);
+const folder = mkdtempSync(join(tmpdir(), "fenceline-kube-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+const temporary = (): string => join(folder, randomUUID());
 
 /** The cluster's own kubeconfig with something changed in it. */
 export const changedKubeconfig = (cluster: Cluster, change: KubeconfigChange): string => {

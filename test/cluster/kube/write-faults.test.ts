@@ -21,7 +21,7 @@ const faults: [name: string, fault: (proxy: HttpProxy) => unknown, outcome: stri
     "unknown",
     true,
   ],
-  ["applied, the answer late", (proxy) => proxy.delay(write, { afterMs: 3_000 }, once), "unknown", true],
+  ["applied, the answer late", (proxy) => proxy.delay(write, { afterMs: 4_000 }, once), "unknown", true],
   // The second finds what the first made: true, and read again by whoever wrote.
   ["sent twice", (proxy) => proxy.duplicate(write, once), "conflict", true],
   ["429", (proxy) => proxy.answer(write, { status: 429 }, once), "unavailable", false],
@@ -46,7 +46,7 @@ const faults: [name: string, fault: (proxy: HttpProxy) => unknown, outcome: stri
 describe.concurrent("a write on a real API server says what is known of it", () => {
   it.each(faults)("%s", async (_name, fault, outcome, applied) => {
     await using server = direct(cluster);
-    await using through = await startProxy(cluster, { timeoutMs: 1_000 });
+    await using through = await startProxy(cluster, { timeoutMs: 2_000 });
     const namespace = await cluster.namespace("write");
     const metadata = { name: "orders", namespace };
     const object = created(await through.client.create(leaseKind, { metadata, spec: {} }));
