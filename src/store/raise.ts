@@ -6,9 +6,12 @@ import type { Clock } from "../runtime/clock.ts";
 import type { Reservation, SequenceStore } from "./port.ts";
 
 export interface RaiseDeps {
-  leases: Pick<Leases, "write">;
+  leases: Pick<Leases, "get" | "write">;
   clock: Pick<Clock, "wall">;
 }
+
+/** How often the Lease is read again because it moved, or because a write was not answered. */
+const rounds = 5;
 
 /**
  * - `raised`: no token up to `above` is granted again; `lease` as it is now, where it had credit to lose.
@@ -23,7 +26,8 @@ export type Raised =
 /**
  * Something went back in time: the sequence is raised above everything that was seen and a safety jump more, and the
  * credit that may have come back to life is taken out of the Lease, so that every next grant has to reserve. In this
- * order: a Lease without credit over a sequence that stands too low would be worse than either.
+ * order: a Lease without credit over a sequence that stands too low would be worse than either. Throws a KubeError where
+ * the API server does not answer a read.
  */
 export const raiseAbove = async (
   { leases, clock }: RaiseDeps,
@@ -38,8 +42,16 @@ export const raiseAbove = async (
   const reservation = await store.reserve(keyOf(resource), 0n, (highest + safetyJump) as Token, signal);
   if (reservation.outcome !== "reserved") return { outcome: "not_raised", reservation };
   const raised = { outcome: "raised", above: reservation.ceiling } as const;
-  if (lease === undefined || credit === undefined || credit.ceiling === credit.token)
-    return { ...raised, lease };
-  const write = await leases.write(resource, lease, drained(lease.view, clock.wall()), signal);
-  return write.outcome === "ok" ? { ...raised, lease: write.object } : { outcome: "not_drained", write };
+  let now = lease;
+  for (let round = 1; ; round += 1) {
+    const left = now === undefined ? undefined : validCredit(now.view);
+    // Granted from above meanwhile: what was there before is gone.
+    if (now === undefined || left === undefined || left.ceiling === left.token || left.token > highest)
+      return { ...raised, lease: now };
+    const write = await leases.write(resource, now, drained(now.view, clock.wall()), signal);
+    if (write.outcome === "ok") return { ...raised, lease: write.object };
+    if (write.outcome === "refused" || write.outcome === "unavailable" || round === rounds)
+      return { outcome: "not_drained", write };
+    now = await leases.get(resource, signal);
+  }
 };
