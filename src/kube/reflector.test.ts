@@ -8,6 +8,7 @@ import { leaseKind } from "./kinds.ts";
 import { makeReflector } from "./reflector.ts";
 
 const lease = (holderIdentity: string) => ({ spec: { holderIdentity } });
+const gone = JSON.stringify({ type: "ERROR", object: { kind: "Status", code: 410, reason: "Expired" } });
 const running: AbortController[] = [];
 afterEach(() => {
   for (const stop of running.splice(0)) stop.abort();
@@ -154,11 +155,10 @@ describe("faults", () => {
 
   it.each(["status", "event"] as const)("answers 410 as %s with a list", async (form) => {
     const { server, reflector, states, clock, level } = await setup();
-    if (form === "event")
-      server.say(JSON.stringify({ type: "ERROR", object: { kind: "Status", code: 410, reason: "Expired" } }));
+    if (form === "event") server.say(gone);
     else server.cut();
     server.put("b", lease("x"));
-    server.compact();
+    if (form === "status") server.compact();
     await clock.advance(2_000);
     expect(states[0]).toBe("interrupted");
     expect(states.at(-1)).toBe("resumed");
@@ -392,9 +392,9 @@ describe("what others do wrong", () => {
   it("keeps the last readable state of an object, also through a list", async () => {
     const { server, reflector, clock, changes } = await setup();
     server.put("a", { spec: { leaseTransitions: 2 ** 40 } });
-    server.compact();
-    server.cut();
+    server.say(gone);
     await clock.advance(2_000);
+    expect(reflector.stats().lists).toBe(2);
     expect(reflector.get({ namespace: "shop", name: "a" })?.spec.holderIdentity).toBe("x");
     expect([...reflector.stats().unreadable.keys()]).toEqual(["shop/a"]);
     expect(changes).toEqual(["added a"]);
@@ -436,6 +436,7 @@ describe("a clean stop", () => {
     const { server, reflector, stop, done, clock, changes, states } = await setup();
     stop.abort();
     await done;
+    expect(clock.pending()).toBe(0);
     server.put("b", lease("x"));
     await clock.advance(60_000);
     expect(server.watching()).toBe(0);

@@ -316,6 +316,18 @@ describe("requests", () => {
     expect(seen).toEqual(["Bearer one", "Bearer two!", "Bearer three"]);
   });
 
+  it("are sent once more after a 401 with what the plugin gives when it is asked again", async () => {
+    const counter = join(folder, "asked");
+    const script = `echo x >> ${counter}; printf '{"status":{"token":"t%s"}}' $(wc -l < ${counter})`;
+    const port = await https((request, response) =>
+      response.writeHead(request.headers.authorization === "Bearer t1" ? 401 : 200).end("{}"),
+    );
+    const user = { exec: { command: "sh", args: ["-c", script] } };
+    const { transport, counts } = connect(`https://127.0.0.1:${port}`, { user });
+    expect(await transport.request(put)).toMatchObject({ status: 200 });
+    expect(counts.map(({ code }) => code)).toEqual(["401", "200"]);
+  });
+
   it("are not held up for ever by a plugin that hangs", async () => {
     const port = await https((_request, response) => response.end("{}"));
     const user = { exec: { command: "sleep", args: ["5"] } };

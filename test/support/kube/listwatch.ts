@@ -112,7 +112,7 @@ export const makeListWatchServer = (clock: Clock) => {
       const seconds = Number(query.get("timeoutSeconds"));
       timers.push(
         clock.timer((seconds - 2) * 1000, () => {
-          if (watch.deaf || !bookmarks || from > revision) return;
+          if (watch.deaf || !bookmarks || !query.has("allowWatchBookmarks") || from > revision) return;
           queue.push(
             Buffer.from(
               `${JSON.stringify({ type: "BOOKMARK", object: { metadata: { resourceVersion: String(revision) } } })}\n`,
