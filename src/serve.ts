@@ -3,10 +3,12 @@ import { readFile } from "node:fs/promises";
 import { parse as parseYaml } from "yaml";
 import { type ControllerConfig, controllerConfig } from "./api/config.ts";
 import type { FencedResource } from "./api/fencedresource.ts";
-import { leaseName, resourceLabel, resourceLabelValue, leaseAnnotations } from "./api/names.ts";
+import type { FencedSequence } from "./api/fencedsequence.ts";
+import { leaderLease, leaseName, resourceLabel, resourceLabelValue, leaseAnnotations } from "./api/names.ts";
 import { resourceSpec } from "./api/resourcespec.ts";
 import { parse } from "./api/text.ts";
 import { makeBoundaries } from "./boundary/registry.ts";
+import { makeController } from "./controller/controller.ts";
 import { makeAuth } from "./coordinator/auth.ts";
 import { makeBook } from "./coordinator/book.ts";
 import { makeCoordinator } from "./coordinator/coordinator.ts";
@@ -14,11 +16,20 @@ import type { Resources } from "./coordinator/deps.ts";
 import { addRoutes } from "./coordinator/http.ts";
 import { makeWaiterMirror } from "./coordinator/waitermirror.ts";
 import { takeableAt } from "./core/observation.ts";
+import type { ResourceSpec } from "./core/resource.ts";
 import type { LeaseObject } from "./api/lease.ts";
 import { makeKubeClient } from "./kube/client.ts";
 import { type KubeSource, loadKubeConfig } from "./kube/config.ts";
-import { fencedResourceKind, leaseKind, namespaceKind, secretKind } from "./kube/kinds.ts";
-import { makeLeases, readLease, type ResourceName } from "./kube/leases.ts";
+import {
+  fencedResourceKind,
+  fencedSequenceKind,
+  leaseKind,
+  namespaceKind,
+  secretKind,
+} from "./kube/kinds.ts";
+import { keyOf, makeLeases, readLease, type ResourceName } from "./kube/leases.ts";
+import { makeElection } from "./kube/leader.ts";
+import { makeEventRecorder } from "./kube/events.ts";
 import { makeReflector } from "./kube/reflector.ts";
 import { stateOf } from "./kube/state.ts";
 import { makeTransport } from "./kube/transport.ts";
@@ -102,7 +113,7 @@ const clusterIdentity = async (client: KubeClient): Promise<string> => {
 };
 
 /** How long an end of the process may take, per step. The grace of a pod is 30 s. */
-const bounds = { drainMs: 6_000, serversMs: 5_000, mirrorMs: 2_000 };
+const bounds = { drainMs: 6_000, leadershipMs: 5_000, eventsMs: 2_000, mirrorMs: 2_000, serversMs: 5_000 };
 
 /** Renewals are served on for this long, so that holders find another replica in their own time. */
 const lastRenewalsMs = 5_000;
@@ -134,7 +145,19 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
 
   const book = makeBook(clock);
   const watched = { transport, clock, random, log };
-  const resources = makeReflector<FencedResource>({ ...watched, kind: fencedResourceKind });
+  const resources = makeReflector<FencedResource>({
+    ...watched,
+    kind: fencedResourceKind,
+    onChange: ({ object }) => controller.changed(keyOf(object.metadata)),
+  });
+  const sequences = makeReflector<FencedSequence>({
+    ...watched,
+    kind: fencedSequenceKind,
+    onChange({ object }) {
+      const [namespace = "", name = ""] = object.spec.resource.split("/");
+      controller.changed(keyOf({ namespace, name }));
+    },
+  });
   const leases = makeReflector<LeaseObject>({
     ...watched,
     kind: leaseKind,
@@ -144,13 +167,17 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
       if (resource === undefined) return;
       if (type === "deleted") book.drop(resource, object.metadata.uid);
       else book.put(resource, readLease(object, resource));
+      controller.changed(keyOf(resource));
     },
     onInterrupted: () => {
       metrics.watchRestartsTotal.inc();
       book.interrupted();
     },
     onResumed: () => book.interrupted(),
-    onRegressed: () => book.regressed(),
+    onRegressed() {
+      book.regressed();
+      controller.regressed();
+    },
   });
 
   const known: Resources = {
@@ -164,13 +191,37 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
     },
   };
   const statusStore = makeStatusStore({ client, issuer, clock, random });
+  const storeOf = ({ store }: ResourceSpec) => (store === "Status" ? statusStore : undefined);
+  const boundaries = makeBoundaries({});
+  const leaseAccess = makeLeases(client);
+  const events = makeEventRecorder({
+    client,
+    controller: "fenceline",
+    instance: replica,
+    clock,
+    random,
+    log,
+  });
+  const controller = makeController({
+    client,
+    leases: leaseAccess,
+    storeOf,
+    boundaries,
+    events,
+    issuer,
+    caches: { resources, leases, sequences },
+    clock,
+    random,
+    log,
+    metrics,
+  });
   const mirror = makeWaiterMirror({ client, clock, log, replica });
   const coordinator = makeCoordinator(
     {
-      leases: makeLeases(client),
+      leases: leaseAccess,
       resources: known,
-      storeOf: ({ store }) => (store === "Status" ? statusStore : undefined),
-      boundaries: makeBoundaries({}),
+      storeOf,
+      boundaries,
       book,
       clock,
       random,
@@ -211,18 +262,35 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
         { name: "running", fault: () => (draining ? "shutting down" : undefined) },
         level("fencedresources", resources),
         level("leases", leases),
+        level("fencedsequences", sequences),
       ],
     },
   });
 
   const watches = new AbortController();
-  const running = [resources.start(watches.signal), leases.start(watches.signal)];
+  const running = [resources, leases, sequences].map((reflector) => reflector.start(watches.signal));
+  const election = makeElection({
+    client,
+    ref: { namespace: config.namespace, name: leaderLease },
+    identity: `${replica}/${random.uuid()}`,
+    lead: (signal) => controller.run(signal),
+    clock,
+    random,
+    log,
+  });
+  const candidacy = new AbortController();
+  const candidate = election.run(candidacy.signal);
 
   lifecycle.onStop("drain", bounds.drainMs, async (signal) => {
     draining = true;
     coordinator.drain();
     await clock.sleep(lastRenewalsMs, signal).catch(() => {});
   });
+  lifecycle.onStop("leadership", bounds.leadershipMs, async () => {
+    candidacy.abort(new Error("the process is ending"));
+    await candidate;
+  });
+  lifecycle.onStop("events", bounds.eventsMs, (signal) => events.flush(signal));
   lifecycle.onStop("waiters", bounds.mirrorMs, (signal) => mirror.clear(signal));
   lifecycle.onStop("servers", bounds.serversMs, async () => {
     await Promise.all([api.close(), ops.close()]);
@@ -234,7 +302,7 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
   });
 
   const opsPort = await listen(ops, config.ops.host, config.ops.port);
-  await Promise.all([resources.synced(), leases.synced()]);
+  await Promise.all([resources, leases, sequences].map((reflector) => reflector.synced()));
   const port = await listen(api, config.listen.host, config.listen.port);
   log.info({ port, opsPort, replica, issuer }, "serving");
 };

@@ -241,19 +241,14 @@ const ceilingOf = (view: LeaseView): Token => validCredit(view)?.ceiling ?? noTo
 const jump = (seen: Token): Token => (seen + safetyJump) as Token;
 
 /** A block above `atLeast`, or why there is none. */
-export const reserve = async (
-  deps: Deps,
-  resource: ResourceSpec,
-  atLeast: Token,
-  count: bigint = resource.reserve,
-): Promise<Block | Refusal> => {
+const reserve = async (deps: Deps, resource: ResourceSpec, atLeast: Token): Promise<Block | Refusal> => {
   const key = keyOf(resource);
   const store = deps.storeOf(resource);
   const notReady = (reason: string, detail: string) =>
     refuse("not_ready", `${detail} (${key})`, { condition: `TokensConsistent/${reason}` });
   if (store === undefined)
     return notReady("StoreNotSupported", `this installation has no ${resource.store} token store`);
-  const reserved = await store.reserve(key, count, atLeast);
+  const reserved = await store.reserve(key, resource.reserve, atLeast);
   switch (reserved.outcome) {
     case "reserved": {
       const gap = reserved.ceiling - reserved.base;

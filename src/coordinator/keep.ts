@@ -5,7 +5,6 @@
  */
 import {
   believable,
-  drained,
   forced,
   type HolderId,
   holderId,
@@ -15,17 +14,16 @@ import {
   type Renewal,
   renewal,
   renewed,
-  safetyJump,
   validCredit,
 } from "../core/lease.ts";
 import type { ResourceSpec } from "../core/resource.ts";
 import { renewAfterMs } from "../core/timing.ts";
 import { higher, type Token } from "../core/token.ts";
 import { keyOf, type ResourceName } from "../kube/leases.ts";
+import { raiseAbove } from "../store/raise.ts";
 import { type Caller, type Refusal, refuse, type Released, type Renewed } from "./answers.ts";
 import type { Known } from "./book.ts";
 import { type Deps, notWritten, partMs, readFresh } from "./deps.ts";
-import { reserve } from "./grant.ts";
 
 /** How often one request tries again after a conflict or an answer that got lost. */
 const rounds = 5;
@@ -109,7 +107,7 @@ const refuseRenewal = async (
         return refuse("invalid_request", `token ${decided.seen} was never granted for ${keyOf(resource)}`, {
           field: "token",
         });
-      await raiseAbove(deps, resource, known, decided.seen);
+      await mend(deps, resource, known, decided.seen);
       return lost(decided.reason);
     }
     case "lost":
@@ -124,26 +122,22 @@ const refuseRenewal = async (
 };
 
 /**
- * Somebody holds a token that this Lease never granted, so the Lease went back in time. The sequence goes above it, and
- * the credit that came back to life is taken out of the Lease, so that every replica has to reserve. Where that fails
- * this replica remembers, and its next grant does it.
+ * Somebody holds a token that this Lease never granted, so the Lease went back in time: nobody is granted anything before
+ * the sequence stands above it. Where the mend fails this replica remembers, and its next grant does it.
  */
-const raiseAbove = async (deps: Deps, resource: ResourceSpec, known: Known, seen: Token): Promise<void> => {
-  const { view } = known.lease;
+const mend = async (deps: Deps, resource: ResourceSpec, { lease }: Known, seen: Token): Promise<void> => {
+  const key = keyOf(resource);
   deps.log.warn(
-    { resource: keyOf(resource), token: seen },
+    { resource: key, token: seen },
     "a caller holds a token above the Lease; raising the sequence",
   );
   deps.book.testify(resource, seen);
-  const highest = higher(
-    seen,
-    higher(deps.book.suspect(resource) ?? seen, validCredit(view)?.ceiling ?? seen),
-  );
-  const raised = await reserve(deps, resource, (highest + safetyJump) as Token, 0n);
-  if ("outcome" in raised) return;
-  const written = await deps.leases.write(resource, known.lease, drained(view, deps.clock.wall()));
-  if (written.outcome !== "ok") return;
-  deps.book.put(resource, written.object);
+  const store = deps.storeOf(resource);
+  if (store === undefined) return;
+  const highest = higher(seen, deps.book.suspect(resource) ?? seen);
+  const raised = await raiseAbove(deps, store, resource, lease, highest);
+  if (raised.outcome !== "raised") return;
+  if (raised.lease !== undefined) deps.book.put(resource, raised.lease);
   deps.book.mended(resource);
 };
 
