@@ -2,7 +2,7 @@ import { beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { leaderLease, leaseAnnotations, resourceLabel, systemNamespace } from "../../../src/api/names.ts";
 import { sharedCluster } from "../../support/cluster/shared.ts";
 import { kubectlWith, refusal, us } from "../crds/support.ts";
-import { bound, credit, enforced, lease, type LeaseBody } from "./support.ts";
+import { bound, credit, enforced, lease, type LeaseBody, untilMay } from "./support.ts";
 
 const cluster = sharedCluster();
 let ns: string;
@@ -20,15 +20,9 @@ beforeAll(async () => {
   // The usual roles know nothing of Leases: with the right, the policy is what is left.
   const anything = ["--verb=*", "--resource=leases.coordination.k8s.io"];
   await cluster.kubectl(["create", "role", "leases", "-n", ns, ...anything]);
-  await cluster.kubectl([
-    "create",
-    "rolebinding",
-    "leases",
-    "-n",
-    ns,
-    "--role=leases",
-    `--user=admin-of-${ns}`,
-  ]);
+  const admin = `admin-of-${ns}`;
+  await cluster.kubectl(["create", "rolebinding", "leases", "-n", ns, "--role=leases", `--user=${admin}`]);
+  await untilMay(cluster, [`--as=${admin}`], "update", "leases.coordination.k8s.io", "-n", ns);
 });
 beforeEach(() => {
   made += 1;

@@ -3,7 +3,7 @@ import { beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { confirmDelete, sequenceName } from "../../../src/api/names.ts";
 import { sharedCluster } from "../../support/cluster/shared.ts";
 import { kubectlWith, patchStatus, refusal, resource as fencedResource, us } from "../crds/support.ts";
-import { enforced, lease, sequence } from "./support.ts";
+import { enforced, lease, sequence, untilMay } from "./support.ts";
 
 const cluster = sharedCluster();
 let resource: `${string}/${string}`;
@@ -25,15 +25,12 @@ const confirm = (as: readonly string[] = []) =>
 /** May do everything to sequences, and has not the verb force. */
 const keeper = async (): Promise<string[]> => {
   const user = `keeper-${randomBytes(4).toString("hex")}`;
-  await cluster.kubectl([
-    "create",
-    "clusterrole",
-    user,
-    "--verb=*",
-    "--resource=fencedsequences.fenceline.dev",
-  ]);
+  const kinds = "fencedsequences.fenceline.dev,fencedsequences.fenceline.dev/status";
+  await cluster.kubectl(["create", "clusterrole", user, "--verb=*", `--resource=${kinds}`]);
   await cluster.kubectl(["create", "clusterrolebinding", user, `--clusterrole=${user}`, `--user=${user}`]);
-  return [`--as=${user}`];
+  const as = [`--as=${user}`];
+  await untilMay(cluster, as, "update", "fencedsequences.fenceline.dev", "--subresource=status");
+  return as;
 };
 
 test("made by us alone", async () => {

@@ -83,6 +83,18 @@ export const sequence = (resource: `${string}/${string}`, confirmed?: string) =>
   spec: { resource },
 });
 
+/** Waits until the API server knows of a right: it learns of roles and bindings by watch. */
+export const untilMay = async (
+  cluster: Cluster,
+  as: readonly string[],
+  ...question: string[]
+): Promise<void> => {
+  await vi.waitFor(() => cluster.kubectl(["auth", "can-i", ...question, ...as]), {
+    timeout: 20_000,
+    interval: 50,
+  });
+};
+
 /** Somebody with exactly these rights in one namespace, as flags of kubectl. */
 export const person = async (
   cluster: Cluster,
@@ -102,7 +114,13 @@ export const person = async (
       subjects: [{ kind: "User", apiGroup: "rbac.authorization.k8s.io", name: user }],
     },
   );
-  return [`--as=${user}`];
+  const as = [`--as=${user}`];
+  for (const { apiGroups, resources, resourceNames, verbs } of rules) {
+    const what = `${resources[0]}.${apiGroups[0]}`.replace(/\.$/, "");
+    const named = resourceNames === undefined ? what : `${what}/${resourceNames[0]}`;
+    await untilMay(cluster, as, verbs[0] ?? "get", named, "-n", namespace);
+  }
+  return as;
 };
 
 /** Somebody who has one of the usual roles in one namespace. */
@@ -121,5 +139,7 @@ export const bound = async (
     `--clusterrole=${role}`,
     `--user=${user}`,
   ]);
-  return [`--as=${user}`];
+  const as = [`--as=${user}`];
+  await untilMay(cluster, as, "get", "fencedresources.fenceline.dev", "-n", namespace);
+  return as;
 };
