@@ -59,17 +59,16 @@ const work = (
     controller.caFile,
   ];
   const program = path.join(import.meta.dirname, "work.ts");
-  // A group of its own, so that stopping the worker stops the program with it, as a frozen machine would.
   const child = spawn(
     process.execPath,
     [fenceline, ...args, "--token-file", tokenFile, "--label", name, "--", process.execPath, program],
-    { env: childEnvironment(), stdio: ["ignore", "pipe", "pipe"], detached: true },
+    { env: childEnvironment(), stdio: ["ignore", "pipe", "pipe"] },
   );
   const lines: string[] = [];
   for (const stream of [child.stdout, child.stderr])
     createInterface({ input: stream }).on("line", (line) => {
       lines.push(line);
-      console.log(`   ${styleText(colour, name)} │ ${line}`);
+      console.log(`   ${styleText(colour, name.padEnd(5))} │ ${line}`);
     });
   return {
     child,
@@ -79,9 +78,12 @@ const work = (
   };
 };
 
-/** The whole group of a worker: exec and its program. */
+/** exec and its program, as a pause of their machine would meet both. */
 const signal = (worker: Worker, name: NodeJS.Signals): void => {
-  if (worker.child.pid !== undefined && worker.child.exitCode === null) process.kill(-worker.child.pid, name);
+  if (worker.child.exitCode !== null) return;
+  const program = /pid (\d+)/.exec(worker.lines.find((line) => line.startsWith("working")) ?? "")?.[1];
+  if (program !== undefined) process.kill(Number(program), name);
+  worker.child.kill(name);
 };
 
 const play = async (): Promise<void> => {
@@ -116,11 +118,13 @@ const play = async (): Promise<void> => {
     const alice = work(controller, "alice", await workerToken(lab, namespace, "alice"), "cyan");
     workers.push(alice);
     await alice.says("working");
-    const bob = work(controller, "bob  ", await workerToken(lab, namespace, "bob"), "magenta");
+    const bob = work(controller, "bob", await workerToken(lab, namespace, "bob"), "magenta");
     workers.push(bob);
     await bob.says("waiting");
 
-    step(`alice is stopped in the middle of her work (SIGSTOP), as by a long pause of her machine`);
+    step(
+      `alice is stopped in the middle of her work (SIGSTOP), with her program, as by a long pause of the machine`,
+    );
     command("kill -STOP alice");
     signal(alice, "SIGSTOP");
 
@@ -135,18 +139,19 @@ const play = async (): Promise<void> => {
     indented(`alice's exec ended with ${alice.child.exitCode} (122: lost while running)`);
 
     step("bob is done and gives it back");
-    signal(bob, "SIGTERM");
+    bob.child.kill("SIGTERM");
     if (bob.child.exitCode === null) await once(bob.child, "exit");
-    await until("the Lease to be free", 10_000, async () => {
-      const holder = await lab.kubectl([
+    await until("the story to be told", 20_000, async () => {
+      const events = await lab.kubectl(["get", "events", "-n", namespace, "-o", columns]);
+      const waiters = await lab.kubectl([
         "get",
         "fr/orders",
         "-n",
         namespace,
         "-o",
-        "jsonpath={.status.holder}",
+        "jsonpath={.status.waiters}",
       ]);
-      return holder === "";
+      return events.includes("LeaseReleased") && events.includes("OwnershipTransferred") && waiters === "0";
     });
 
     step("What the cluster remembers");
