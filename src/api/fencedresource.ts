@@ -257,7 +257,7 @@ const transferStatus = z
   })
   .describe("One change of ownership.");
 
-export const conditionSchema = z
+const conditionSchema = z
   .object({
     type: z
       .string()

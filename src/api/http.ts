@@ -11,9 +11,9 @@ import { lossReasons, problemSchema } from "./problem.ts";
 import { attemptText, peopleText, resourceText, tokenCodec } from "./text.ts";
 
 /** Longest that an acquire waits for the resource in one call, in milliseconds. */
-export const waitMaxMs = 30_000;
+const waitMaxMs = 30_000;
 /** Most renewals in one call. */
-export const renewalsMax = 64;
+const renewalsMax = 64;
 /** Largest request body, in bytes. */
 export const bodyMaxBytes = 32_768;
 

@@ -9,8 +9,7 @@ export const apiVersion = `${group}/${version}`;
 export const audience = "fenceline";
 
 /** Verbs of our own on `fencedresources.fenceline.dev`, asked by SubjectAccessReview and by policies. */
-export const verbs = ["acquire", "force", "reconcile"] as const;
-export type Verb = (typeof verbs)[number];
+export type Verb = "acquire" | "force" | "reconcile";
 
 /** Where the controller lives unless the installation says otherwise. */
 export const systemNamespace = "fenceline-system";

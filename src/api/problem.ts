@@ -38,7 +38,7 @@ export const problems = {
 
 export type ProblemCode = keyof typeof problems;
 
-export const isProblemCode = (text: string): text is ProblemCode => Object.hasOwn(problems, text);
+const isProblemCode = (text: string): text is ProblemCode => Object.hasOwn(problems, text);
 
 const codes = Object.keys(problems).filter(isProblemCode);
 

@@ -62,10 +62,12 @@ test("our account has what it needs and not what it does not", async () => {
     ["create", "tokenreviews.authentication.k8s.io"],
     ["create", "subjectaccessreviews.authorization.k8s.io"],
     ["get", "namespaces/kube-system"],
+    ["get", "secrets/fenceline-tls", "-n", systemNamespace],
   ];
   const not = [
     ["delete", "leases.coordination.k8s.io", "-n", ns],
     ["get", "secrets", "-n", ns],
+    ["get", "secrets/other", "-n", systemNamespace],
     ["update", "fencedresources.fenceline.dev", "-n", ns],
     ["get", "pods", "-n", ns],
     ["list", "namespaces"],
