@@ -110,7 +110,7 @@ const planOpening = (input: SequenceInput): SequencePlan => {
   const at = restored === undefined ? seen : jumped(seen);
   const credit = lease === undefined ? undefined : validCredit(lease);
   const seenBefore = mirrored.ceiling !== undefined || lease?.credit !== undefined;
-  if (!seenBefore && mark === undefined)
+  if (!seenBefore && (mark ?? noToken) === noToken)
     return { kind: "open", at, why: restored === undefined ? undefined : wentBack };
   if (credit !== undefined)
     return { kind: "open", at, why: "the sequence was gone; the Lease tells how far it went" };
