@@ -173,7 +173,7 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
       metrics.watchRestartsTotal.inc();
       book.interrupted();
     },
-    onResumed: () => book.interrupted(),
+    onResumed: () => book.resumed(),
     onRegressed() {
       book.regressed();
       controller.regressed();

@@ -19,31 +19,42 @@ export interface Known {
 
 export interface Book {
   get(resource: ResourceName): Known | undefined;
+  /** Whether the watch shows what there is. If not, only a fresh read does, and nobody's time runs out. */
+  level(): boolean;
   /** Notes a version that was read fresh, written by us, or seen by the watch. Older ones change nothing. */
   put(resource: ResourceName, lease: FencedLease): Known;
   /** Notes that there is no Lease; `uid` is the one that is gone, where that is known. */
   drop(resource: ResourceName, uid?: string): void;
-  /** The watch was interrupted: nothing seen so far counts as observed. */
+  /** The watch was interrupted: nothing seen so far counts as observed, and nothing will until it is {@link resumed}. */
   interrupted(): void;
+  resumed(): void;
   /** The API server went back in time: forget every version, remember every token. */
   regressed(): void;
   /** Calls `wake` whenever what is known of the resource changed. Returns what ends it. */
   onChange(resource: ResourceName, wake: () => void): () => void;
-  /**
-   * Highest token seen for a resource whose Lease may have gone back in time, until {@link Book.mended} is called.
-   * Undefined while nothing is suspected.
-   */
-  suspect(resource: ResourceName): Token | undefined;
+  /** Set while the Lease or the sequence of a resource may have gone back in time. */
+  suspect(resource: ResourceName): Suspicion | undefined;
   /** A caller showed a token above what the Lease grants. */
   testify(resource: ResourceName, token: Token): void;
-  mended(resource: ResourceName): void;
+  /** What was suspected is answered for; what came up since then is not. */
+  mended(resource: ResourceName, suspicion: Suspicion): void;
+}
+
+/** Somebody may have been granted more than the API server remembers. */
+export interface Suspicion {
+  /** Highest token seen: nothing up to it, and a safety jump more, may be granted again. */
+  seen: Token;
+  /** How many reasons to suspect there were. */
+  reasons: number;
 }
 
 interface Entry {
   known: Known | undefined;
   /** Highest token seen of this resource, over all versions and restores. */
   highest: Token;
-  /** How many restores are answered for. */
+  /** How often a caller testified. */
+  testimonies: number;
+  /** How many reasons to suspect, restores and testimonies, are answered for. */
   mended: number;
 }
 
@@ -55,11 +66,12 @@ export const makeBook = (clock: Clock): Book => {
   const bells = makeBells();
   let epoch = 0;
   let restores = 0;
+  let blind = false;
 
   const entryOf = (key: string): Entry => {
     let entry = entries.get(key);
     if (entry === undefined) {
-      entry = { known: undefined, highest: noToken, mended: 0 };
+      entry = { known: undefined, highest: noToken, testimonies: 0, mended: 0 };
       entries.set(key, entry);
     }
     return entry;
@@ -73,17 +85,34 @@ export const makeBook = (clock: Clock): Book => {
     return known;
   };
 
+  const anew = () => {
+    epoch += 1;
+    for (const [key, entry] of entries) {
+      if (entry.known !== undefined) observed(key, entry.known.lease, entry.known);
+      bells.ring(key);
+    }
+  };
+
+  /** Who cannot see does not observe: no record grows old meanwhile. */
+  const shown = (known: Known): Known =>
+    blind ? { ...known, observation: { ...known.observation, since: clock.mono() } } : known;
+
   return {
-    get: (resource) => entries.get(keyOf(resource))?.known,
+    get(resource) {
+      const known = entries.get(keyOf(resource))?.known;
+      return known === undefined ? undefined : shown(known);
+    },
+
+    level: () => !blind,
 
     put(resource, lease) {
       const key = keyOf(resource);
       const previous = entries.get(key)?.known;
       if (previous !== undefined && !newer(lease.view.resourceVersion, previous.lease.view.resourceVersion))
-        return previous;
+        return shown(previous);
       const known = observed(key, lease, previous);
       bells.ring(key);
-      return known;
+      return shown(known);
     },
 
     drop(resource, uid) {
@@ -95,11 +124,13 @@ export const makeBook = (clock: Clock): Book => {
     },
 
     interrupted() {
-      epoch += 1;
-      for (const [key, entry] of entries) {
-        if (entry.known !== undefined) observed(key, entry.known.lease, entry.known);
-        bells.ring(key);
-      }
+      blind = true;
+      anew();
+    },
+
+    resumed() {
+      blind = false;
+      anew();
     },
 
     regressed() {
@@ -114,18 +145,20 @@ export const makeBook = (clock: Clock): Book => {
     onChange: (resource, wake) => bells.listen(keyOf(resource), wake),
 
     suspect(resource) {
-      const entry = entryOf(keyOf(resource));
-      return entry.mended < restores ? entry.highest : undefined;
+      const { highest, testimonies, mended } = entryOf(keyOf(resource));
+      const reasons = restores + testimonies;
+      return mended < reasons ? { seen: highest, reasons } : undefined;
     },
 
     testify(resource, token) {
       const entry = entryOf(keyOf(resource));
       entry.highest = higher(entry.highest, token);
-      entry.mended = Math.min(entry.mended, restores - 1);
+      entry.testimonies += 1;
     },
 
-    mended(resource) {
-      entryOf(keyOf(resource)).mended = restores;
+    mended(resource, { reasons }) {
+      const entry = entryOf(keyOf(resource));
+      entry.mended = Math.max(entry.mended, reasons);
     },
   };
 };

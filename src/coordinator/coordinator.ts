@@ -103,11 +103,14 @@ export const makeCoordinator = (deps: Deps, options: CoordinatorOptions = {}): C
 
   /** One try after the other, first in, first out, until granted, refused, or out of time. */
   const queue = async (
-    acquisition: Acquisition,
+    asked: Omit<Acquisition, "resource"> & { resource: ResourceName },
     place: Place,
     deadline: MonoTime,
   ): Promise<Granted | Refusal> => {
-    const { resource, signal } = acquisition;
+    const { resource, signal } = asked;
+    // Who has it already does not stand in line behind those who wait for it.
+    const isNext = () =>
+      place.ahead() === 0 || claim(book.get(resource)?.lease.view, asked.me).kind === "mine";
     const armed: Armed = { rung: false, wake: undefined };
     const ring = () => {
       armed.rung = true;
@@ -120,8 +123,11 @@ export const makeCoordinator = (deps: Deps, options: CoordinatorOptions = {}): C
       for (;;) {
         armed.rung = false;
         let until = deadline;
-        if (place.ahead() === 0) {
-          const step: Step = await tryAcquire(deps, acquisition);
+        if (isNext()) {
+          // A wait is long enough for another spec: suspended, deleted, a higher floor.
+          const spec = await find(resource);
+          if (spec === undefined) return unknownResource(keyOf(resource));
+          const step: Step = await tryAcquire(deps, { ...asked, resource: spec });
           if (step.step === "done") return step.answer;
           if (step.step === "again") {
             conflicts += 1;
@@ -129,7 +135,7 @@ export const makeCoordinator = (deps: Deps, options: CoordinatorOptions = {}): C
             await pause(moved, signal, armed);
             if (!armed.rung || conflicts > 1) await readFresh(deps, resource);
             if (conflicts < 8) continue;
-          } else {
+          } else if (step.step === "wait") {
             conflicts = 0;
             holder = step.holder;
             until = step.until < deadline ? step.until : deadline;
@@ -150,20 +156,16 @@ export const makeCoordinator = (deps: Deps, options: CoordinatorOptions = {}): C
   const acquire = async (call: AcquireCall, gone: AbortSignal): Promise<Granted | Refusal> => {
     if (stop.signal.aborted) return draining();
     const deadline = after(clock.mono(), call.waitMs);
-    const resource = await find(call.resource);
-    if (resource === undefined) return unknownResource(keyOf(call.resource));
+    const { resource, note } = call;
     const me = holderId(call.caller.identity, call.caller.attempt);
     const signal = AbortSignal.any([gone, stop.signal]);
-    const acquisition = { resource, me, note: call.note, signal };
     const place = waiters.join(keyOf(resource), me, call.caller.identity);
     if (place === undefined)
       return refuse("overloaded", `too many attempts wait for ${keyOf(resource)}: come back later`, {
         retryAfterMs: 5000,
       });
     try {
-      // Who has it already does not stand in line behind those who wait for it.
-      const mine = claim(book.get(resource)?.lease.view, me).kind === "mine";
-      const answer = await queue(acquisition, mine ? { ...place, ahead: () => 0 } : place, deadline);
+      const answer = await queue({ resource, me, note, signal }, place, deadline);
       // Only who waits keeps a place: a single question leaves nothing behind.
       if (answer.outcome !== "refused" || answer.code !== "busy" || call.waitMs === 0) place.leave();
       return answer;

@@ -35,7 +35,7 @@ import { higher, noToken, type Token } from "../core/token.ts";
 import type { Guard } from "../boundary/guard.ts";
 import { keyOf } from "../kube/leases.ts";
 import { type Granted, type Refusal, refuse } from "./answers.ts";
-import type { Known } from "./book.ts";
+import type { Known, Suspicion } from "./book.ts";
 import { type Deps, notWritten, readFresh } from "./deps.ts";
 
 export type Step =
@@ -43,7 +43,9 @@ export type Step =
   /** Somebody has it, at the longest until `until`. */
   | { step: "wait"; until: MonoTime; holder: string | undefined }
   /** The Lease moved under us; what was chosen is thrown away. */
-  | { step: "again" };
+  | { step: "again" }
+  /** The caller, or this replica, went away; nothing was committed. */
+  | { step: "abandoned" };
 
 const again: Step = { step: "again" };
 const done = (answer: Granted | Refusal): Step => ({ step: "done", answer });
@@ -62,7 +64,8 @@ type Open = Exclude<Guard, { kind: "unready" }>;
 /** One try, from step 1 on. Throws a KubeError where the API server does not answer a read. */
 export const tryAcquire = async (deps: Deps, acquisition: Acquisition): Promise<Step> => {
   const { resource, me } = acquisition;
-  const known = deps.book.get(resource) ?? (await readFresh(deps, resource));
+  const cached = deps.book.level() ? deps.book.get(resource) : undefined;
+  const known = cached ?? (await readFresh(deps, resource));
   const found = claim(known?.lease.view, me);
   if (known === undefined || found.kind === "absent") return createEmpty(deps, acquisition);
   switch (found.kind) {
@@ -220,6 +223,8 @@ interface Block {
   ceiling: Token;
   /** How many tokens are lost if this block is thrown away; 0 for credit that stays in the Lease. */
   gap: bigint;
+  /** What this block answers for, once it is committed. */
+  mends?: Suspicion;
 }
 
 /** Step 2: the next token, from the Lease's credit or from a block reserved after the Lease was read. [R] */
@@ -228,10 +233,15 @@ const choose = async (deps: Deps, resource: ResourceSpec, view: LeaseView): Prom
   const next =
     suspect === undefined
       ? spend(view, resource.floor)
-      : ({ kind: "reserve", atLeast: jump(higher(suspect, ceilingOf(view))) } as const);
+      : ({
+          kind: "reserve",
+          atLeast: higher(resource.floor, jump(higher(suspect.seen, ceilingOf(view)))),
+        } as const);
   if (next.kind === "spend") return { token: next.token, ceiling: next.ceiling, gap: 0n };
   const block = await reserve(deps, resource, next.atLeast);
-  if ("outcome" in block || !regressedBlock(view, (block.token - 1n) as Token)) return block;
+  if ("outcome" in block) return block;
+  if (suspect !== undefined) return { ...block, mends: suspect };
+  if (!regressedBlock(view, (block.token - 1n) as Token)) return block;
   deps.metrics.tokenGapsTotal.inc(Number(block.gap));
   deps.log.warn({ resource: keyOf(resource) }, "the sequence went back in time; raising it");
   return reserve(deps, resource, jump(ceilingOf(view)));
@@ -286,13 +296,13 @@ const commit = async (deps: Deps, guarded: Guarded, known: Known, freeSince: Mon
   if ("outcome" in block) return done(block);
   if (guarded.signal.aborted) {
     deps.metrics.tokenGapsTotal.inc(Number(block.gap));
-    return done(refuse("busy", "the caller went away"));
+    return { step: "abandoned" };
   }
   const change = grant(view, me, block, resource.durationSeconds, deps.clock.wall(), note);
   const written = await deps.leases.write(resource, known.lease, change);
   switch (written.outcome) {
     case "ok": {
-      deps.book.mended(resource);
+      if (block.mends !== undefined) deps.book.mended(resource, block.mends);
       recordTransfer(deps, view, freeSince);
       return settle(deps, guarded, deps.book.put(resource, written.object));
     }
@@ -404,7 +414,7 @@ const aboveMark = async (
     { resource: key, token: mark },
     "the boundary knows a higher token than the Lease; raising the sequence",
   );
-  const block = await reserve(deps, resource, mark);
+  const block = await reserve(deps, resource, higher(mark, resource.floor));
   if ("outcome" in block) return block;
   const change = grant(view, me, block, resource.durationSeconds, deps.clock.wall(), note);
   const written = await deps.leases.write(resource, now.lease, change);

@@ -8,6 +8,7 @@ import {
   forced,
   type HolderId,
   holderId,
+  leaseFormat,
   type LeaseChange,
   lossReason,
   released,
@@ -134,11 +135,11 @@ const mend = async (deps: Deps, resource: ResourceSpec, { lease }: Known, seen: 
   deps.book.testify(resource, seen);
   const store = deps.storeOf(resource);
   if (store === undefined) return;
-  const highest = higher(seen, deps.book.suspect(resource) ?? seen);
-  const raised = await raiseAbove(deps, store, resource, lease, highest);
+  const suspect = deps.book.suspect(resource);
+  const raised = await raiseAbove(deps, store, resource, lease, higher(seen, suspect?.seen ?? seen));
   if (raised.outcome !== "raised") return;
   if (raised.lease !== undefined) deps.book.put(resource, raised.lease);
-  deps.book.mended(resource);
+  if (suspect !== undefined) deps.book.mended(resource, suspect);
 };
 
 /** Gives the right back. Late or repeated it changes nothing and says why. */
@@ -175,6 +176,7 @@ export const force = async (
       const view = known?.lease.view;
       if (view?.holder === undefined || !view.ours || view.terminating)
         return { outcome: "unchanged", reason: "nobody holds it" };
+      if (view.format > leaseFormat) return formatTooNew(keyOf(resource), view.format);
       const token = validCredit(view)?.token;
       taken = { holder: view.holder, ...(token === undefined ? {} : { token }) };
       return true;
