@@ -23,7 +23,7 @@ export interface Shown {
 export const timeOf = (text: string | null | undefined): WallTime | undefined =>
   text === null || text === undefined
     ? undefined
-    : parseMicroTime(/\.\d{6}/.test(text) ? text : text.replace(/(\.\d*)?(?=Z$|[+-])/, ".000000"));
+    : parseMicroTime(text.replace(/(:\d\d)(Z|[+-]\d\d:\d\d)$/, "$1.000000$2"));
 
 /** Seconds from `earlier` to `later`. */
 export const secondsBetween = (earlier: WallTime, later: WallTime): number => Number(later - earlier) / 1e6;

@@ -34,8 +34,12 @@ const resourceIn = async (
 };
 
 const access = async (namespace: string, who: string) => [
-  ...["--server", controller.server, "--ca-file", controller.caFile],
-  ...["--token-file", await workerToken(cluster, namespace, who)],
+  "--server",
+  controller.server,
+  "--ca-file",
+  controller.caFile,
+  "--token-file",
+  await workerToken(cluster, namespace, who),
 ];
 
 const exec = async (
@@ -45,7 +49,11 @@ const exec = async (
   flags: readonly string[] = [],
 ): Promise<Run> =>
   fenceline([
-    ...["exec", "--resource", `${namespace}/orders`, "--label", who],
+    "exec",
+    "--resource",
+    `${namespace}/orders`,
+    "--label",
+    who,
     ...(await access(namespace, who)),
     ...flags,
     "--",
@@ -140,8 +148,16 @@ describe("two that fight for one resource", () => {
 describe("exec with a kubeconfig and a service account", () => {
   const withAccount = (namespace: string, command: readonly string[]) =>
     fenceline([
-      ...["exec", "--resource", `${namespace}/orders`, "--server", controller.server],
-      ...["--ca-file", controller.caFile, "--service-account", "carol", ...onCluster()],
+      "exec",
+      "--resource",
+      `${namespace}/orders`,
+      "--server",
+      controller.server,
+      "--ca-file",
+      controller.caFile,
+      "--service-account",
+      "carol",
+      ...onCluster(),
       "--",
       ...command,
     ]);
@@ -183,8 +199,17 @@ describe("bearers that are no good", () => {
     const file = join(cluster.kubeconfig, "..", `${namespace}.bad-token`);
     await writeFile(file, token);
     const run = fenceline([
-      ...["exec", "--resource", `${namespace}/orders`, "--server", controller.server],
-      ...["--ca-file", controller.caFile, "--token-file", file, "--", "true"],
+      "exec",
+      "--resource",
+      `${namespace}/orders`,
+      "--server",
+      controller.server,
+      "--ca-file",
+      controller.caFile,
+      "--token-file",
+      file,
+      "--",
+      "true",
     ]);
     expect([123, 124]).toContain(await run.ended);
     expect(run.stderr()).toMatch(/^fenceline: [^\n]*\n$/);
@@ -245,7 +270,9 @@ describe("what people read", () => {
     await run.says("works with");
     const describeIt = async () =>
       (await cli(["describe", "-n", namespace, "orders", ...onCluster()])).stdout;
-    await expect.poll(describeIt, { timeout: 20_000 }).toMatch(/Transfers.*\n.*WHEN.*\n.*alice/);
+    await expect
+      .poll(describeIt, { timeout: 20_000 })
+      .toMatch(/Transfers.*\n.*WHEN.*\n +\d+s ago +1 +nobody +user:.* +Granted\n/);
     const text = await describeIt();
     expect(text).toMatch(/Guarantee: +Advisory: reduces overlap, does not exclude it\n/);
     expect(text).toMatch(/Holder: +alice\n/);

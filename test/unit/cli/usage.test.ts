@@ -13,7 +13,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true }));
 
-describe("exec that was typed wrong", () => {
+describe("exec that was typed wrong", { timeout: 30_000 }, () => {
   const to = ["exec", "--resource", "shop/orders", "--server", "https://127.0.0.1:1"];
   const base = () => [...to, "--token-file", file("token")];
 
@@ -78,7 +78,7 @@ describe("exec that was typed wrong", () => {
   });
 });
 
-describe("every other command that was typed wrong", () => {
+describe("every other command that was typed wrong", { timeout: 30_000 }, () => {
   it.each<[string, string[], string]>([
     ["no command", [], "no command given: see fenceline --help"],
     ["an unknown one", ["gett"], "unknown command 'gett' (Did you mean get?): see fenceline --help"],
