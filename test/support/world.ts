@@ -13,7 +13,7 @@ import type { Resources } from "../../src/coordinator/deps.ts";
 import type { Token } from "../../src/core/token.ts";
 import { noToken } from "../../src/core/token.ts";
 import { makeKubeClient } from "../../src/kube/client.ts";
-import { fencedResourceKind, leaseKind } from "../../src/kube/kinds.ts";
+import { fencedResourceKind, leaseKind, namespaceKind } from "../../src/kube/kinds.ts";
 import { type FencedLease, keyOf, makeLeases, readLease, type ResourceName } from "../../src/kube/leases.ts";
 import { makeReflector } from "../../src/kube/reflector.ts";
 import type { WriteResult } from "../../src/kube/types.ts";
@@ -59,15 +59,8 @@ export const makeWorld = async ({ seed = 1 }: { seed?: number } = {}) => {
   const sequences = makeStatusStore({ client: admin, issuer, clock, random });
   const boundary = makeFakeBoundary();
   const boundaries = makeBoundaries({ PostgreSQL: boundary.driver });
-  const namespaceKind = {
-    ...leaseKind,
-    group: "",
-    version: "v1",
-    kind: "Namespace",
-    plural: "namespaces",
-    namespaced: false,
-  };
-  done(await admin.create(namespaceKind, { metadata: { name: "shop" }, spec: {} }));
+  const namespace = async (name: string) => done(await admin.create(namespaceKind, { metadata: { name } }));
+  await namespace("shop");
 
   const orders: ResourceName = { namespace: "shop", name: "orders" };
 
@@ -206,14 +199,14 @@ export const makeWorld = async ({ seed = 1 }: { seed?: number } = {}) => {
 
   /** Lets time pass in small steps until `work` is settled, at most `ms`. */
   const within = async <T>(work: Promise<T>, ms: number): Promise<T> => {
-    let over = false;
+    const state = { over: false };
     const end = () => {
-      over = true;
+      state.over = true;
     };
     work.then(end, end);
     await settle();
-    for (let passed = 0; !over && passed < ms; passed += 50) await clock.advance(50);
-    if (!over) throw new Error(`not settled within ${ms} ms`);
+    for (let passed = 0; !state.over && passed < ms; passed += 50) await clock.advance(50);
+    if (!state.over) throw new Error(`not settled within ${ms} ms`);
     return work;
   };
 
@@ -229,6 +222,7 @@ export const makeWorld = async ({ seed = 1 }: { seed?: number } = {}) => {
     get,
     lease,
     guard,
+    namespace,
     declare,
     change,
     removeLease,
