@@ -125,13 +125,13 @@ const start = (
   const keepRenewing = async (grant: Known): Promise<void> => {
     const { guarantee } = grant;
     let everyMs = renewEveryMs(grant);
+    // Long past for a grant that came late: it is renewed at once.
     let next = after(grant.sentAt, everyMs);
     let failures = 0;
     for (;;) {
       const { state } = right.now();
       if (over.signal.aborted) return;
       if (state === "held" && waiting) endWait({ ...grant, kind: "granted" });
-      if (state === "renewing" && failures === 0) next = clock.mono();
       await slept(clock, elapsed(clock.mono(), next), over.signal);
       // A process that stood still may find this timer due before that of the deadline.
       right.now();

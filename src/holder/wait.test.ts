@@ -95,15 +95,13 @@ describe("waiting for another holder", () => {
     expect(bench.clock.pending()).toBe(0);
   });
 
-  it("does not become a right by a grant that met the signal, and gives it back", async () => {
-    const answer = Promise.withResolvers<Said<Grant>>();
-    const bench = begin(() => answer.promise);
-    await settle();
-    answer.resolve(grantOf(7n));
-    bench.giveUp.abort();
+  it("does not run on a grant that met the signal, and gives it back", async () => {
+    const bench = begin(() => grantOf(7n));
+    bench.holding.subscribe(() => bench.giveUp.abort());
     await settle();
     expect(bench.seen.end).toEqual({ kind: "given_up" });
-    expect(["released", "never_held"]).toContain((await bench.holding.release()).kind);
+    expect(await bench.holding.release()).toEqual({ kind: "released" });
+    expect(bench.coordinator.calls.at(-1)).toMatchObject({ verb: "release", token: 7n });
   });
 });
 
@@ -199,12 +197,12 @@ describe("answers that end the wait", () => {
 });
 
 /** Granted token 42, when its term is long over. */
-const beginLate = (renew: FakeCoordinator["answers"]["renew"]) => {
+const beginLate = (renew: FakeCoordinator["answers"]["renew"], options: Partial<HoldOptions> = {}) => {
   const bench = begin(async (coordinator, clock) => {
     if (coordinator.count("acquire") === 1) return busy();
     await clock.sleep(20_000);
     return grantOf(42n);
-  });
+  }, options);
   bench.coordinator.answers.renew = renew;
   return bench;
 };
@@ -228,6 +226,16 @@ describe("a grant that came late", () => {
     await bench.clock.advance(20_000);
     expect(bench.seen.end).toEqual({ kind: "lost", reason: "superseded" });
     expect(bench.states).toEqual(["waiting", "lost"]);
+  });
+
+  it("is given up by one whose patience is over, and given back", async () => {
+    const bench = beginLate(() => ({ silent: "reset" }), { waitMs: 25_000 });
+    await bench.clock.advance(24_000);
+    expect(bench.seen.end).toBeUndefined();
+    await bench.clock.advance(8000);
+    expect(bench.seen.end).toEqual({ kind: "unreachable", detail: "reset" });
+    expect(await bench.holding.release()).toEqual({ kind: "released" });
+    expect(bench.coordinator.calls.at(-1)).toMatchObject({ verb: "release", token: 42n });
   });
 
   it("is asked for again until answered, and given back by one who gave up", async () => {
