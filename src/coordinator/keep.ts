@@ -19,8 +19,8 @@ import {
 } from "../core/lease.ts";
 import type { ResourceSpec } from "../core/resource.ts";
 import { renewAfterMs } from "../core/timing.ts";
-import { higher, type Token } from "../core/token.ts";
-import { keyOf, type ResourceName } from "../kube/leases.ts";
+import { higher, noToken, type Token } from "../core/token.ts";
+import { type FencedLease, keyOf, type ResourceName } from "../kube/leases.ts";
 import { raiseAbove } from "../store/raise.ts";
 import { type Caller, type Refusal, refuse, type Released, type Renewed } from "./answers.ts";
 import type { Known } from "./book.ts";
@@ -66,7 +66,8 @@ export const renew = async (
     const hopeful = cached !== undefined && renewal(cached.lease.view, me, token).kind === "renew";
     const known = hopeful ? cached : await readFresh(deps, resource);
     const decided = renewal(known?.lease.view, me, token);
-    if (known === undefined || decided.kind !== "renew") return refuseRenewal(deps, resource, known, decided);
+    if (known === undefined || decided.kind !== "renew")
+      return refuseRenewal(deps, resource, known, decided, token);
     const change = renewed(known.lease.view, resource.durationSeconds, deps.clock.wall());
     const written = await deps.leases.write(resource, known.lease, change);
     if (written.outcome === "ok") {
@@ -91,6 +92,7 @@ const refuseRenewal = async (
   resource: ResourceSpec,
   known: Known | undefined,
   decided: Renewal,
+  token: Token,
 ): Promise<Refusal> => {
   const lost = (reason: string) =>
     refuse("lost", `this attempt does not hold ${keyOf(resource)} any more: acquire with a new one`, {
@@ -102,17 +104,17 @@ const refuseRenewal = async (
     case "forbidden":
       return notOwner();
     case "regressed": {
-      if (known === undefined) return lost("deleted");
-      const ceiling = validCredit(known.lease.view)?.ceiling ?? 0n;
-      if (decided.seen > ceiling + believable)
-        return refuse("invalid_request", `token ${decided.seen} was never granted for ${keyOf(resource)}`, {
-          field: "token",
-        });
-      await mend(deps, resource, known, decided.seen);
-      return lost(decided.reason);
+      const ceiling = (known && validCredit(known.lease.view)?.ceiling) ?? noToken;
+      return (await testimony(deps, resource, known, ceiling, token)) ?? lost(decided.reason);
     }
-    case "lost":
-      return lost(decided.reason);
+    case "lost": {
+      if (decided.reason !== "deleted") return lost(decided.reason);
+      // The Lease remembers no token at all. A deleted one is ordinary: the sequence knows what it was lent.
+      const sequence = await deps.storeOf(resource)?.read(keyOf(resource));
+      const restored = sequence?.state === "open" && token > sequence.ceiling;
+      const invalid = restored ? await testimony(deps, resource, known, sequence.ceiling, token) : undefined;
+      return invalid ?? lost(decided.reason);
+    }
     case "renew":
       return lost("deleted");
     default: {
@@ -122,11 +124,32 @@ const refuseRenewal = async (
   }
 };
 
+/** Somebody shows a token above `ceiling`, up to which we know of grants: believed within reason, and mended. */
+const testimony = async (
+  deps: Deps,
+  resource: ResourceSpec,
+  known: Known | undefined,
+  ceiling: Token,
+  token: Token,
+): Promise<Refusal | undefined> => {
+  if (token > ceiling + believable)
+    return refuse("invalid_request", `token ${token} was never granted for ${keyOf(resource)}`, {
+      field: "token",
+    });
+  await mend(deps, resource, known?.lease, token);
+  return undefined;
+};
+
 /**
  * Somebody holds a token that this Lease never granted, so the Lease went back in time: nobody is granted anything before
  * the sequence stands above it. Where the mend fails this replica remembers, and its next grant does it.
  */
-const mend = async (deps: Deps, resource: ResourceSpec, { lease }: Known, seen: Token): Promise<void> => {
+const mend = async (
+  deps: Deps,
+  resource: ResourceSpec,
+  lease: FencedLease | undefined,
+  seen: Token,
+): Promise<void> => {
   const key = keyOf(resource);
   deps.log.warn(
     { resource: key, token: seen },

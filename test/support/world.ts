@@ -4,7 +4,7 @@
  */
 import type { FencedResource } from "../../src/api/fencedresource.ts";
 import type { LeaseObject } from "../../src/api/lease.ts";
-import { apiVersion, leaseAnnotations, leaseName, resourceLabel } from "../../src/api/names.ts";
+import { apiVersion, leaseAnnotations, leaseName, resourceLabel, sequenceName } from "../../src/api/names.ts";
 import { resourceSpec } from "../../src/api/resourcespec.ts";
 import { makeBoundaries } from "../../src/boundary/registry.ts";
 import { makeBook } from "../../src/coordinator/book.ts";
@@ -13,7 +13,7 @@ import type { Resources } from "../../src/coordinator/deps.ts";
 import type { Token } from "../../src/core/token.ts";
 import { noToken } from "../../src/core/token.ts";
 import { makeKubeClient } from "../../src/kube/client.ts";
-import { fencedResourceKind, leaseKind, namespaceKind } from "../../src/kube/kinds.ts";
+import { fencedResourceKind, fencedSequenceKind, leaseKind, namespaceKind } from "../../src/kube/kinds.ts";
 import { type FencedLease, keyOf, makeLeases, readLease, type ResourceName } from "../../src/kube/leases.ts";
 import { makeReflector } from "../../src/kube/reflector.ts";
 import type { WriteResult } from "../../src/kube/types.ts";
@@ -111,6 +111,14 @@ export const makeWorld = async ({ seed = 1 }: { seed?: number } = {}) => {
 
   const removeLease = async (resource = orders) =>
     done(await admin.remove(leaseKind, { ...resource, name: leaseName(resource.name) }, {}));
+
+  /** Puts the sequence back to `ceiling`, as no server with our CRD lets anybody do it. */
+  const rewindSequence = async (ceiling: Token, resource = orders) => {
+    const found = await admin.get(fencedSequenceKind, { name: sequenceName(keyOf(resource)) });
+    if (found.outcome === "absent" || found.object.status === undefined) throw new Error("no sequence");
+    const status = { ...found.object.status, ceiling: ceiling.toString() };
+    done(await admin.updateStatus(fencedSequenceKind, { ...found.object, status }));
+  };
 
   /** One coordinator process: its own connection, watches, book, and memory of nothing else. */
   const replica = async (name: string, options: CoordinatorOptions & { store?: SequenceStore } = {}) => {
@@ -226,6 +234,7 @@ export const makeWorld = async ({ seed = 1 }: { seed?: number } = {}) => {
     declare,
     change,
     removeLease,
+    rewindSequence,
     replica,
     within,
     /** Lets everything happen that needs no more time. */
