@@ -138,6 +138,7 @@ const play = async (): Promise<void> => {
     if (alice.child.exitCode === null) await once(alice.child, "exit");
     indented(`alice's exec ended with ${alice.child.exitCode} (122: lost while running)`);
 
+    await bob.says("still working");
     step("bob is done and gives it back");
     bob.child.kill("SIGTERM");
     if (bob.child.exitCode === null) await once(bob.child, "exit");

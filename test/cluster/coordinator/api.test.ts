@@ -1,17 +1,22 @@
 import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { audience } from "../../../src/api/names.ts";
-import { sharedCluster } from "../../support/cluster/shared.ts";
+import { startApi } from "../../support/cluster/api.ts";
+import type { Lab } from "../../support/cluster/lab.ts";
+import { collectOnFailure } from "../../support/cluster/shared.ts";
 import { type Caller, heldBy, makeCaller, pathOf } from "../../support/fenceline/caller.ts";
 import { type Controller, install, startController } from "../../support/fenceline/install.ts";
 import { callerFor, leaseOf, readyResource } from "./support.ts";
 
-const cluster = sharedCluster();
+/** Of its own: controllers elect one leader per cluster, and these are killed. */
+let cluster: Lab;
+collectOnFailure(() => cluster);
 let controller: Controller;
 let resource: `${string}/${string}`;
 let worker: Caller;
 
 beforeAll(async () => {
+  cluster = await startApi();
   await install(cluster);
   controller = await startController(cluster);
   resource = await readyResource(cluster);
@@ -20,6 +25,7 @@ beforeAll(async () => {
 afterAll(async () => {
   await worker?.close();
   await controller?.kill();
+  await cluster?.[Symbol.asyncDispose]();
 });
 
 const bearerFor = (sa: string, more: object = {}) =>

@@ -1,13 +1,17 @@
 /** The hostile cases of the protocol, by real coordinator processes on the real API server. */
 import { randomUUID } from "node:crypto";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { sharedCluster } from "../../support/cluster/shared.ts";
+import { startApi } from "../../support/cluster/api.ts";
+import type { Lab } from "../../support/cluster/lab.ts";
+import { collectOnFailure } from "../../support/cluster/shared.ts";
 import type { HttpProxy } from "../../support/faultproxy/http.ts";
 import { type Answer, type Caller, heldBy } from "../../support/fenceline/caller.ts";
-import { type Controller, install } from "../../support/fenceline/install.ts";
+import { type Controller, install, killAll } from "../../support/fenceline/install.ts";
 import { behindProxy, callerFor, leaseOf, readyResource } from "./support.ts";
 
-const cluster = sharedCluster();
+/** Of its own: controllers elect one leader per cluster, and these are killed. */
+let cluster: Lab;
+collectOnFailure(() => cluster);
 const short = { lease: { durationSeconds: 3, renewIntervalSeconds: 1 } };
 
 interface Replica {
@@ -41,19 +45,25 @@ const leaseWrite = (resource: string) => {
 let a: Replica;
 let b: Replica;
 
-beforeAll(() => install(cluster));
+beforeAll(async () => {
+  cluster = await startApi();
+  await install(cluster);
+});
 beforeEach(async () => {
   [a, b] = await Promise.all([start("faults-a"), start("faults-b")]);
 });
 afterEach(async () => {
   await Promise.all(callers.map((caller) => caller.close()));
   for (const { proxy } of replicas) proxy.heal();
-  await Promise.all(replicas.map(({ controller }) => controller.kill()));
+  await killAll(
+    cluster,
+    replicas.map(({ controller }) => controller),
+  );
   await Promise.all(replicas.map(({ proxy }) => proxy[Symbol.asyncDispose]()));
   replicas = [];
   callers = [];
 });
-afterAll(() => cluster.forget());
+afterAll(() => cluster?.[Symbol.asyncDispose]());
 
 describe("renewals and releases that come late", () => {
   it("FM-03 S1-38 S1-39 change nothing, in both orders, and say why", async () => {

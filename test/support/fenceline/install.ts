@@ -7,7 +7,7 @@ import { once } from "node:events";
 import { mkdir, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { createInterface } from "node:readline";
-import { audience, systemAccount, systemNamespace } from "../../../src/api/names.ts";
+import { audience, leaderLease, systemAccount, systemNamespace } from "../../../src/api/names.ts";
 import type { Cluster } from "../cluster/cluster.ts";
 import { childEnvironment } from "../cluster/config.ts";
 import { ExecError } from "../cluster/exec.ts";
@@ -154,6 +154,15 @@ export const startController = async (
       await exited;
     },
   };
+};
+
+/**
+ * Kills controllers as a crash would, and takes their leadership away with them: the next ones need not wait until its
+ * lease has run out.
+ */
+export const killAll = async (cluster: Cluster, controllers: readonly Controller[]): Promise<void> => {
+  await Promise.all(controllers.map((controller) => controller.kill()));
+  await cluster.kubectl(["delete", "lease", leaderLease, "-n", systemNamespace, "--ignore-not-found"]);
 };
 
 /** A service account that may acquire in its namespace: a FILE with its bearer token for the coordinator. */
