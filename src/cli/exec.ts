@@ -45,7 +45,7 @@ const checkedLabel = (label: string | undefined): string | undefined => {
   throw new CliError("usage", `--label: give 1 to 128 printable characters`);
 };
 
-export const checkedResource = (text: string): string => {
+const checkedResource = (text: string): string => {
   if (resourceText.safeParse(text).success) return text;
   throw new CliError("usage", `${text} is no resource: write namespace/name`);
 };

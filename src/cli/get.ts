@@ -8,7 +8,7 @@ import { cells, heads, readAll, readOne } from "./show.ts";
 import { columns, paintFor, printableDeep } from "./text.ts";
 import { nameText, namespaceText } from "../api/text.ts";
 
-export const outputs = ["wide", "json", "yaml"] as const;
+const outputs = ["wide", "json", "yaml"] as const;
 type Output = (typeof outputs)[number];
 
 export interface GetFlags extends ClusterFlags {

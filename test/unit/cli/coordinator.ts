@@ -38,8 +38,10 @@ export const refusal = (code: ProblemCode, extras: ProblemExtras = {}): Reply =>
   return { status: body.status, body };
 };
 
-/** Short, so that a loss comes soon; as the wire has it. */
-export const termMs = { leaseDurationMs: 1500, renewAfterMs: 500 };
+/** Renewed often, so that a refusal is met soon; long, so that a slow machine loses nothing. As the wire has it. */
+const termMs = { leaseDurationMs: 9000, renewAfterMs: 300 };
+/** For those who wait for the deadline. */
+export const shortMs = { leaseDurationMs: 2500, renewAfterMs: 500 };
 
 export const granted = (token: string, more: Record<string, unknown> = {}): Reply =>
   ok({
