@@ -83,7 +83,7 @@ describe("conditions", () => {
   });
 
   test("S1-36 Advisory is said to reduce overlap, not to exclude it", () => {
-    expect(judge({})["Ready"]?.message).toContain("reduces overlap, it does not exclude it");
+    expect(judge({})["Ready"]?.message).toContain("reduces overlap, does not exclude it");
   });
 
   test("the time stays while the status stays, and moves with it", () => {

@@ -22,7 +22,7 @@ export interface Findings {
 export const guaranteeText: Record<Guarantee, string> = {
   Fenced: "stale writes are refused at the boundary",
   Idempotent: "each effect happens once per key",
-  Advisory: "the lease reduces overlap, it does not exclude it",
+  Advisory: "reduces overlap, does not exclude it",
 };
 
 interface Statement {
@@ -71,7 +71,7 @@ const boundary = ({ boundary }: Findings): Statement => {
   if (boundary === "none")
     return holds(
       "NoBoundary",
-      "nothing compares tokens, so the lease reduces overlap and does not exclude it: where a stale write would do harm, name its place in spec.boundary",
+      "nothing compares tokens: the lease reduces overlap, does not exclude it; where a stale write would do harm, name its place in spec.boundary",
     );
   return fails(boundary);
 };

@@ -6,7 +6,7 @@ import { type Observation, observe, takeableAt } from "../core/observation.ts";
 import { elapsed, type MonoTime } from "../core/time.ts";
 import { higher, noToken, type Token } from "../core/token.ts";
 import type { Findings } from "./conditions.ts";
-import type { Beat } from "./mirror.ts";
+import type { Beat, HolderMirror } from "./mirror.ts";
 import type { Told } from "./story.ts";
 
 export interface Memory {
@@ -17,6 +17,8 @@ export interface Memory {
   untold: readonly Told[];
   /** A status write that nobody answered, and what it stood for. */
   unanswered: { status: FencedResourceStatus; story: readonly Told[] } | undefined;
+  /** The last holder shown, for its name. */
+  holder: HolderMirror | undefined;
   observation: Observation | undefined;
   /** The record that was said to have run out. It has not come back to life while it stays the same. */
   expired: string | undefined;
@@ -38,6 +40,7 @@ export const makeMemory = (): Memory => ({
   writtenAt: undefined,
   untold: [],
   unanswered: undefined,
+  holder: undefined,
   observation: undefined,
   expired: undefined,
   stood: undefined,

@@ -60,10 +60,17 @@ export const reconcileResource = async (look: Look): Promise<Reconciled> => {
     now: timeText(deps.clock),
   });
   const durationSeconds = lease?.view.durationSeconds ?? resource.durationSeconds;
-  const chapter = { before: object.status, after: status, moves, lease: lease?.view, durationSeconds };
+  const story = storyOf({
+    before: object.status,
+    last: memory.holder,
+    after: status,
+    moves,
+    lease: lease?.view,
+    durationSeconds,
+  });
   measure(look, status);
   memory.untold = [...memory.untold, ...gathered.story];
-  const again = await writeStatus(look, status, storyOf(chapter));
+  const again = await writeStatus(look, status, story);
   return {
     requeueAfterMs: soonest(now, [
       again,
@@ -112,6 +119,7 @@ const writeStatus = async (
     case "ok":
       memory.written = written.object;
       memory.writtenAt = clock.mono();
+      memory.holder = status.holder ?? memory.holder;
       tell(look, story);
       return undefined;
     case "unknown":

@@ -6,7 +6,7 @@ import type { FencedResourceStatus } from "../api/fencedresource.ts";
 import type { EventReason } from "../api/names.ts";
 import type { LeaseView } from "../core/lease.ts";
 import { guaranteeText } from "./conditions.ts";
-import { nameOf, saidExpired } from "./mirror.ts";
+import { type HolderMirror, nameOf, saidExpired } from "./mirror.ts";
 import type { Move } from "./transfers.ts";
 
 /** One event, before it is known whether it may be told. */
@@ -17,6 +17,8 @@ export interface Told {
 
 export interface Chapter {
   before: FencedResourceStatus | undefined;
+  /** The last holder that was shown, also after it ended. */
+  last: HolderMirror | undefined;
   after: FencedResourceStatus;
   moves: readonly Move[];
   lease: LeaseView | undefined;
@@ -24,11 +26,11 @@ export interface Chapter {
   durationSeconds: number;
 }
 
-/** People's name of an attempt that is named by its identity: known for those that the status shows. */
+/** People's name of an attempt that is named by its identity: known for those that the status showed. */
 const naming =
-  ({ before, after }: Chapter) =>
+  ({ before, last, after }: Chapter) =>
   (identity: string): string => {
-    const known = [after.holder, before?.holder].find((holder) => holder?.identity === identity);
+    const known = [after.holder, before?.holder, last].find((holder) => holder?.identity === identity);
     return nameOf(known ?? { identity });
   };
 
@@ -95,9 +97,10 @@ const owners = (chapter: Chapter): Told[] => {
       last = { who, why: because[move.reason] };
       continue;
     }
+    const means = after.guarantee ?? "Advisory";
     told.push({
       reason: "TokenGranted",
-      note: `token ${move.token} granted to ${name(move.holder)}, ${after.guarantee ?? "Advisory"}`,
+      note: `token ${move.token} granted to ${name(move.holder)} (${means}: ${guaranteeText[means]})`,
     });
     if (last !== undefined)
       told.push({ reason: "OwnershipTransferred", note: `from ${last.who}, which ${last.why}, to ${who}` });

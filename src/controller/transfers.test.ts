@@ -107,6 +107,37 @@ describe("moves since the status was written", () => {
       [granted(b, 2n)],
     ],
     [
+      "after such a first status, what was there before it stays no news",
+      told(undefined, "2"),
+      lease(undefined, 2n, [{ holder: a, reason: "released" }]),
+      [],
+    ],
+    [
+      "nothing known among the ended: as many as were granted since",
+      told(undefined, "5"),
+      lease(c, 7n, [
+        { holder: a, reason: "released" },
+        { holder: b, reason: "released" },
+      ]),
+      [granted(b, 6n), ended(b, 6n, "Released"), granted(c, 7n)],
+    ],
+    [
+      "pushed out of the ended by eight later ones: its end is not guessed",
+      told(a),
+      lease(
+        c,
+        60n,
+        Array.from({ length: 8 }, (_, index) => ({
+          holder: `user:x/${index}` as const,
+          reason: "released" as const,
+        })),
+      ),
+      [
+        ...Array.from({ length: 8 }, (_, index) => ended(`user:x/${index}`, undefined, "Released")),
+        granted(c, 60n),
+      ],
+    ],
+    [
       "a holder whose credit is void was granted nothing",
       told(undefined, "0"),
       { ...lease(a, 1n), credit: undefined },

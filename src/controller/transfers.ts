@@ -14,7 +14,7 @@
  * One transfer is one change of ownership. An end that nobody followed yet stands without `to`; the next grant fills it.
  */
 import type { Transfer } from "../api/fencedresource.ts";
-import { type Ended, grantedToken, type HolderId, type LeaseView } from "../core/lease.ts";
+import { type Ended, endedKept, grantedToken, type LeaseView } from "../core/lease.ts";
 import { noToken, parseToken, type Token } from "../core/token.ts";
 
 export type EndReason = "Released" | "Expired" | "Forced" | "Deleted";
@@ -59,32 +59,43 @@ interface Attempt {
   end: EndReason | undefined;
 }
 
+/**
+ * The attempts that ended after the last one that the status knows of. Where it knows none of them, as many as tokens were
+ * granted since: what is older was there before the status was.
+ */
+const endedSince = ({ holder, granted, transfers, fresh }: Told, lease: LeaseView): readonly Ended[] => {
+  if (fresh) return [];
+  const known = new Set([holder?.identity, ...transfers.flatMap(({ from, to }) => [from, to])]);
+  const last = lease.ended.findLastIndex((ended) => known.has(ended.holder));
+  if (last >= 0) return lease.ended.slice(last + 1);
+  const isNew = lease.holder !== undefined && lease.holder !== holder?.identity;
+  const grants = Number(grantedToken(lease) - granted) - (isNew ? 1 : 0);
+  return grants > 0 ? lease.ended.slice(-grants) : [];
+};
+
+/** How the attempt that the status names ended; undefined where it holds on. */
+const endOf = (identity: string, lease: LeaseView | undefined): EndReason | "forgotten" | undefined => {
+  if (lease?.holder === identity) return undefined;
+  const ended = lease?.ended.find((past) => past.holder === identity);
+  if (ended !== undefined) return endReason(ended.reason);
+  // A Lease that remembers nothing of it was made anew, unless so many came after it that it was pushed out.
+  return lease !== undefined && lease.ended.length >= endedKept ? "forgotten" : "Deleted";
+};
+
 /** The attempts from the one that the status names to the one that the Lease names, oldest first. */
-const attemptsSince = (
-  { holder, granted: before, transfers, fresh }: Told,
-  lease: LeaseView | undefined,
-): Attempt[] => {
-  const known = new Set(transfers.map(({ from }) => from));
-  const news = fresh ? [] : (lease?.ended ?? []).filter((ended) => !known.has(ended.holder));
-  const attempts: Attempt[] = news.map((ended) => ({
+const attemptsSince = (told: Told, lease: LeaseView | undefined): Attempt[] => {
+  const { holder, granted: before } = told;
+  const newcomers: Attempt[] = (lease === undefined ? [] : endedSince(told, lease)).map((ended) => ({
     holder: ended.holder,
     token: undefined,
     end: endReason(ended.reason),
   }));
-  const now: HolderId | undefined = lease?.holder;
-  if (holder !== undefined) {
-    const token = parseToken(holder.token);
-    const first = attempts.findIndex((attempt) => attempt.holder === holder.identity);
-    const [mine] = first < 0 ? [] : attempts.splice(first, 1);
-    // Neither holder nor among the ended: somebody deleted the Lease, and what it remembered went with it.
-    const end = mine?.end ?? (now === holder.identity ? undefined : "Deleted");
-    attempts.unshift({ holder: holder.identity, token, end });
-  }
-  const granted = lease === undefined ? noToken : grantedToken(lease);
-  if (now !== undefined && now !== holder?.identity)
-    attempts.push({ holder: now, token: undefined, end: undefined });
-  withTokens(attempts.slice(holder === undefined ? 0 : 1), before, granted);
-  return attempts;
+  if (lease?.holder !== undefined && lease.holder !== holder?.identity)
+    newcomers.push({ holder: lease.holder, token: undefined, end: undefined });
+  withTokens(newcomers, before, lease === undefined ? noToken : grantedToken(lease));
+  const end = holder === undefined ? undefined : endOf(holder.identity, lease);
+  if (holder === undefined || end === "forgotten") return newcomers;
+  return [{ holder: holder.identity, token: parseToken(holder.token), end }, ...newcomers];
 };
 
 /**

@@ -136,10 +136,12 @@ describe("what people see", () => {
       "TokenGranted",
       "OwnershipTransferred",
     ]);
-    expect(told.at(-1)?.note).toBe("from user:a/1 (token 1), which gave it back, to worker-b (token 2)");
+    expect(told.at(-1)?.note).toBe("from worker-a (token 1), which gave it back, to worker-b (token 2)");
     const description = await lab.kubectl(["describe", "fr", "orders", "-n", namespace]);
-    expect(description).toContain("the lease reduces overlap, it does not exclude it");
-    expect(description).toContain("token 2 granted to worker-b, Advisory");
+    expect(description).toContain("reduces overlap, does not exclude it");
+    expect(description).toContain(
+      "token 2 granted to worker-b (Advisory: reduces overlap, does not exclude it)",
+    );
     expect((await read()).status).toMatchObject({
       holder: { identity: bob, label: "worker-b", token: "2" },
       tokens: { granted: "2", ceiling: "64" },

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { leaseName } from "../../../src/api/names.ts";
 import { fencedResourceKind, leaseKind } from "../../../src/kube/kinds.ts";
-import { answerLost } from "../../support/memapi/faults.ts";
+import { answered, answerLost, notConnected } from "../../support/memapi/faults.ts";
 import { key, makeWorld, name, namespace, type World } from "./world.ts";
 
 const alice = "user:a/1";
@@ -37,7 +37,7 @@ describe("a new resource", () => {
       "update fencedresources/status": 1,
     });
     expect(world.reasons(process)).toEqual(["GuaranteeChanged"]);
-    expect(process.told[0]?.note).toContain("reduces overlap, it does not exclude it");
+    expect(process.told[0]?.note).toContain("reduces overlap, does not exclude it");
     await process.stop();
   });
 
@@ -47,7 +47,7 @@ describe("a new resource", () => {
     await world.apply();
     await world.ready();
     expect((await world.condition("BoundaryGuarded"))?.message).toContain(
-      "reduces overlap and does not exclude it",
+      "reduces overlap, does not exclude it",
     );
     await process.stop();
   });
@@ -99,8 +99,8 @@ describe("ownership", () => {
       "OwnershipTransferred",
     ]);
     expect(world.note(process, "TokenGranted")).toEqual([
-      "token 1 granted to worker-a, Advisory",
-      "token 2 granted to worker-b, Advisory",
+      "token 1 granted to worker-a (Advisory: reduces overlap, does not exclude it)",
+      "token 2 granted to worker-b (Advisory: reduces overlap, does not exclude it)",
     ]);
     expect(world.note(process, "LeaseReleased")).toEqual(["worker-a (token 1) gave the resource back"]);
     await process.stop();
@@ -258,6 +258,37 @@ describe("leading", () => {
     expect(world.api.counts({ client: "one", since })).toEqual({});
     process.lead();
     await world.until("alice shown", async () => (await world.status())?.holder !== undefined);
+    await process.stop();
+  });
+
+  test("what is not written is not told", async () => {
+    const world = await makeWorld();
+    const process = world.start("one");
+    const heal = world.api.fault(
+      { client: "one", resource: "fencedresources/status" },
+      answered("Forbidden"),
+      Number.POSITIVE_INFINITY,
+    );
+    await world.apply();
+    await world.clock.advance(30_000);
+    expect(process.told).toEqual([]);
+    heal();
+    await world.ready(120_000);
+    expect(world.reasons(process)).toEqual(["GuaranteeChanged"]);
+    await process.stop();
+  });
+
+  test("a conflict on the status is read again, and its events are told once", async () => {
+    const world = await makeWorld();
+    const process = world.start("one");
+    await world.apply();
+    await world.ready();
+    await world.clock.advance(2000);
+    world.api.fault({ client: "one", resource: "fencedresources/status" }, answered("Conflict"), 3);
+    await world.grant(alice);
+    await world.until("alice shown", async () => (await world.status())?.holder?.identity === alice);
+    await world.clock.advance(10_000);
+    expect(world.note(process, "TokenGranted")).toHaveLength(1);
     await process.stop();
   });
 
@@ -496,6 +527,32 @@ describe("the sequence", () => {
     expect(await world.store.read(key)).toMatchObject({ ceiling: 64n + 2n ** 20n });
     await world.release();
     expect(await world.grant(bob)).toBe(65n + 2n ** 20n);
+    await process.stop();
+  });
+});
+
+describe("TokenRegression", () => {
+  test("stands while the sequence cannot be raised", async () => {
+    const world = await makeWorld();
+    const process = world.start("one");
+    await world.apply();
+    await world.ready();
+    await world.grant(alice);
+    await world.until("alice shown", async () => (await world.status())?.holder !== undefined);
+    const heal = world.api.fault(
+      { client: "one", resource: "fencedsequences/status" },
+      notConnected,
+      Number.POSITIVE_INFINITY,
+    );
+    await world.writeSequence({ ceiling: "3" });
+    await world.until(
+      "told",
+      async () => (await world.condition("TokensConsistent"))?.reason === "TokenRegression",
+    );
+    expect(await world.condition("Ready")).toMatchObject({ status: "False", reason: "TokensNotConsistent" });
+    heal();
+    await world.ready(120_000);
+    expect(await world.store.read(key)).toMatchObject({ ceiling: 64n + 2n ** 20n });
     await process.stop();
   });
 });
