@@ -1,8 +1,5 @@
-import { readFile, writeFile } from "node:fs/promises";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
+import { readFile } from "node:fs/promises";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { makeCertificate } from "../../support/faultproxy/certificate.ts";
 import { granted, refusal, shortMs, type ScriptedCoordinator, startCoordinator } from "./coordinator.ts";
 import { endAll, exec, isAlive, type Run } from "./fenceline.ts";
 
@@ -200,26 +197,7 @@ describe("exec and a right that is lost", { timeout }, () => {
   });
 });
 
-describe("exec without a right", { timeout }, () => {
-  it("S1-47 busy is 121 and names the holder", async () => {
-    coordinator.on["acquire"] = () => refusal("busy", { holder: "user:abc/other", aheadOnThisReplica: 0 });
-    const run = exec(coordinator, ["true"], ["--no-wait"]);
-    expect(await run.ended).toBe(121);
-    expect(run.stderr()).toBe("fenceline: shop/orders: busy: busy, says the test\n");
-    expect(coordinator.calls.map((call) => call.verb)).toEqual(["acquire"]);
-  });
-
-  it("waits for as long as it was told, and says for whom", async () => {
-    coordinator.on["acquire"] = async ({ body }) => {
-      await new Promise((resolve) => setTimeout(resolve, Number(body["waitMs"])));
-      return refusal("busy", { holder: "user:abc/other", aheadOnThisReplica: 0 });
-    };
-    const run = exec(coordinator, ["true"], ["--wait", "0.5"]);
-    expect(await run.ended).toBe(121);
-    expect(run.stderr()).toContain("waiting for user:abc/other\n");
-    expect(coordinator.calls.map((call) => call.body["waitMs"])).toEqual([0, expect.any(Number)]);
-  });
-
+describe("exec that waits", { timeout }, () => {
   it("a signal while it waits ends it with 128+n, and nothing runs", async () => {
     coordinator.on["acquire"] = ({ body }) =>
       body["waitMs"] === 0 ? refusal("busy", { holder: "user:abc/other" }) : "never";
@@ -228,63 +206,5 @@ describe("exec without a right", { timeout }, () => {
     run.child.kill("SIGTERM");
     expect(await run.ended).toBe(143);
     expect(run.stdout()).toBe("");
-  });
-
-  it.each(["unauthenticated", "forbidden", "unknown_resource", "tokens_exhausted"] as const)(
-    "%s is 124 and one line",
-    async (code) => {
-      coordinator.on["acquire"] = () => refusal(code);
-      const run = exec(coordinator, ["true"]);
-      expect(await run.ended).toBe(124);
-      expect(run.stderr()).toBe(`fenceline: shop/orders: refused (${code}): ${code}, says the test\n`);
-    },
-  );
-
-  it("an attempt that is lost before it holds is 122", async () => {
-    coordinator.on["acquire"] = () => refusal("lost", { reason: "superseded" });
-    expect(await exec(coordinator, ["true"]).ended).toBe(122);
-  });
-});
-
-describe("exec that cannot reach anybody", { timeout }, () => {
-  const lines = (text: string) => text.trimEnd().split("\n");
-
-  it("a server that is not to be trusted is 123 at once", async () => {
-    await writeFile(coordinator.caFile, makeCertificate({ commonName: "another authority" }).cert);
-    const run = exec(coordinator, ["true"]);
-    expect(await run.ended).toBe(123);
-    expect(lines(run.stderr())).toEqual([
-      expect.stringMatching(
-        /^fenceline: shop\/orders: the coordinator cannot be reached: 127\.0\.0\.1:\d+: .*certificate/,
-      ),
-    ]);
-  });
-
-  it("a server that speaks plain HTTP is 123 at once", async () => {
-    const plain = createServer((_, response) => response.end("hello"));
-    await new Promise<void>((resolve) => plain.listen(0, "127.0.0.1", resolve));
-    const { port } = plain.address() as AddressInfo;
-    const run = exec({ ...coordinator, server: `https://127.0.0.1:${port}` }, ["true"]);
-    expect(await run.ended).toBe(123);
-    expect(lines(run.stderr())).toEqual([expect.stringContaining("this server does not speak TLS")]);
-    plain.close();
-  });
-
-  it("a server that is no coordinator is 123 at once", async () => {
-    coordinator.on["acquire"] = () => ({ status: 404, body: { kind: "Status", code: 404 } });
-    const run = exec(coordinator, ["true"]);
-    expect(await run.ended).toBe(123);
-    expect(lines(run.stderr())).toEqual([
-      expect.stringContaining("not the coordinator's: check the server's address"),
-    ]);
-  });
-
-  it("nobody there is 123 after a while, and said at once", async () => {
-    const { server } = coordinator;
-    await coordinator[Symbol.asyncDispose]();
-    coordinator = await startCoordinator();
-    const run = exec({ ...coordinator, server }, ["true"]);
-    await run.says("not yet: 127.0.0.1:");
-    expect(await run.ended).toBe(123);
   });
 });
