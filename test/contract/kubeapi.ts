@@ -39,7 +39,7 @@ export interface Loose {
 
 export const leases = (namespace: string, name?: string) =>
   `/apis/coordination.k8s.io/v1/namespaces/${namespace}/leases${name === undefined ? "" : `/${name}`}`;
-export const fenced = (namespace: string, name?: string, sub?: string) =>
+const fenced = (namespace: string, name?: string, sub?: string) =>
   [`/apis/fenceline.dev/v1alpha1/namespaces/${namespace}/fencedresources`, name, sub]
     .filter((part) => part !== undefined)
     .join("/");
@@ -78,7 +78,7 @@ export const leaseBody = (
   spec,
 });
 
-export const fencedBody = (namespace: string, name: string, more: object = {}, metadata: object = {}) => ({
+const fencedBody = (namespace: string, name: string, more: object = {}, metadata: object = {}) => ({
   apiVersion: "fenceline.dev/v1alpha1",
   kind: "FencedResource",
   metadata: { namespace, name, ...metadata },

@@ -25,10 +25,10 @@ import { makeFakeClock, makeFakeRandom, settle } from "./clock.ts";
 import { makeFakeBoundary } from "./fakeboundary.ts";
 import { makeMemApi } from "./memapi/memapi.ts";
 
-export const issuer = "this-cluster";
+const issuer = "this-cluster";
 
 /** The object of a write that went well; a test that gets something else is wrong. */
-export const done = <T>(result: WriteResult<T>): T => {
+const done = <T>(result: WriteResult<T>): T => {
   if (result.outcome !== "ok") throw new Error(`${result.outcome}: ${JSON.stringify(result)}`);
   return result.object;
 };
