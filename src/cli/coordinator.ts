@@ -4,8 +4,10 @@ import { audience } from "../api/names.ts";
 import { tokenRequest, tokenRequestPath } from "../api/tokenrequest.ts";
 import { after, type MonoTime } from "../core/time.ts";
 import { type CoordinatorClient, makeCoordinatorClient } from "../holder/client.ts";
+import type { KubeClient } from "../kube/types.ts";
+import type { Clock } from "../runtime/clock.ts";
 import { makeHttpClient, NoAnswer } from "../runtime/httpclient.ts";
-import type { ClusterFlags, Connection } from "./cluster.ts";
+import type { ClusterFlags } from "./cluster.ts";
 import type { CliDeps } from "./deps.ts";
 import { CliError } from "./errors.ts";
 
@@ -52,8 +54,8 @@ const serverOf = (text: string | undefined): string => {
   return text;
 };
 
-/** Tokens of a service account, each fetched when the one before is four fifths through its life. */
-const makeTokens = ({ client }: Connection, account: string, { clock }: Pick<CliDeps, "clock">) => {
+/** Tokens of the service account `namespace/name`, each fetched when the one before is four fifths through its life. */
+export const makeTokens = (client: KubeClient, account: string, clock: Clock): (() => Promise<string>) => {
   const [namespace = "", name = ""] = account.split("/");
   let current: { token: string; until: MonoTime } | undefined;
   return async (): Promise<string> => {
@@ -98,7 +100,7 @@ export const reach = async (
     throw new CliError("usage", `--service-account ${account} is no name: write namespace/name`);
   const { connect } = await import("./cluster.ts");
   const connection = connect(flags, deps);
-  const tokens = makeTokens(connection, account, deps);
+  const tokens = makeTokens(connection.client, account, clock);
   await tokens();
   const bearer = async (): Promise<string> => {
     try {
