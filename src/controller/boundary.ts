@@ -16,7 +16,7 @@ import type { WallTime } from "../core/time.ts";
 import { noToken, type Token } from "../core/token.ts";
 
 /** Stands for nobody at a mark whose token nobody holds: equal to no attempt. */
-export const nobody: HolderId = "nobody/0";
+const nobody: HolderId = "nobody/0";
 
 /** What a boundary is told for one version of the Lease. */
 export interface Standing {
@@ -51,7 +51,7 @@ export const rebound = (
 });
 
 /** How long a coordinator's own advance may take: until then a mark below the Lease's token is nothing strange. */
-export const advanceBoundMs = 15_000;
+const advanceBoundMs = 15_000;
 
 /** Did the mark of a boundary that learns of each grant fall behind a Lease whose token stood still for `stoodMs`? */
 export const isBehind = (view: LeaseView, mark: Token, stoodMs: number): boolean => {

@@ -154,7 +154,7 @@ export const switchBoundary = async (
 };
 
 /** Opens a closed boundary at the Lease, read after its closing id was seen. [R] Throws where only another try can tell. */
-export const reopenBoundary = async (
+const reopenBoundary = async (
   { leases, clock }: GuardingDeps,
   { boundary }: Ready,
   store: SequenceStore,
