@@ -54,7 +54,7 @@ export interface ServeEnvironment {
 }
 
 /** What cannot be used, in one line: the process ends with it. */
-export class ConfigError extends Error {}
+class ConfigError extends Error {}
 
 /** Reads the configuration; throws a ConfigError that names file and field. */
 export const readConfig = async (path: string): Promise<ControllerConfig> => {

@@ -29,7 +29,7 @@ export const makeWaiterMirror = (deps: {
   const { client, clock, log, replica } = deps;
   const wanted = new Map<string, number>();
   const written = new Map<string, number>();
-  const timers = new Map<string, () => void>();
+  const timers = new Map<string, { cancel: () => void; ms: number }>();
   let beat = 0;
 
   const write = async (resource: string, waiting: number, signal?: AbortSignal) => {
@@ -42,13 +42,11 @@ export const makeWaiterMirror = (deps: {
   };
 
   const arm = (resource: string, ms: number) => {
-    timers.set(
-      resource,
-      clock.timer(ms, () => {
-        timers.delete(resource);
-        void tell(resource);
-      }),
-    );
+    const cancel = clock.timer(ms, () => {
+      timers.delete(resource);
+      void tell(resource);
+    });
+    timers.set(resource, { cancel, ms });
   };
 
   const tell = async (resource: string) => {
@@ -69,11 +67,14 @@ export const makeWaiterMirror = (deps: {
       const before = wanted.get(resource) ?? 0;
       wanted.set(resource, waiting);
       if (before === waiting) return;
-      timers.get(resource)?.();
+      const timer = timers.get(resource);
+      // One that is due soon stays: put off by each change, it would never come where changes do not end.
+      if (timer?.ms === pauseMs) return;
+      timer?.cancel();
       arm(resource, pauseMs);
     },
     async clear(signal) {
-      for (const cancel of timers.values()) cancel();
+      for (const { cancel } of timers.values()) cancel();
       timers.clear();
       const left = [...written].filter(([, waiting]) => waiting > 0).map(([resource]) => resource);
       await Promise.all(left.map((resource) => write(resource, 0, signal).catch(() => {})));

@@ -88,7 +88,7 @@ const set = (notes: Record<string, string>, name: string, value: string | undefi
 const transitionsMax = 2_147_483_647;
 
 /** The body of a PUT: what was read, changed where the protocol decides, conditional on uid and resourceVersion. [R] */
-export const leaseDraft = ({ object }: FencedLease, change: LeaseChange): Draft<LeaseObject> => {
+const leaseDraft = ({ object }: FencedLease, change: LeaseChange): Draft<LeaseObject> => {
   const notes = { ...object.metadata.annotations };
   set(notes, leaseAnnotations.format, String(leaseFormat));
   set(notes, leaseAnnotations.token, change.credit?.token.toString());
@@ -140,9 +140,10 @@ export interface Leases {
   ): Promise<WriteResult<FencedLease>>;
 }
 
+const typed = (result: WriteResult<LeaseObject>, resource: ResourceName): WriteResult<FencedLease> =>
+  result.outcome === "ok" ? { outcome: "ok", object: readLease(result.object, resource) } : result;
+
 export const makeLeases = (client: KubeClient): Leases => {
-  const typed = (result: WriteResult<LeaseObject>, resource: ResourceName): WriteResult<FencedLease> =>
-    result.outcome === "ok" ? { outcome: "ok", object: readLease(result.object, resource) } : result;
   return {
     async get(resource, signal) {
       const ref = { namespace: resource.namespace, name: leaseName(resource.name) };

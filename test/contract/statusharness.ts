@@ -18,7 +18,7 @@ const done = <T>(result: WriteResult<T>): T => {
 export type Flake = "answer-lost" | "request-lost" | "conflict";
 
 /** A client whose next `times` writes go wrong in one way. */
-export const flakyClient = (client: KubeClient, fault: Flake, times: number): KubeClient => {
+const flakyClient = (client: KubeClient, fault: Flake, times: number): KubeClient => {
   let left = times;
   const spoiled = async <T>(write: () => Promise<WriteResult<T>>): Promise<WriteResult<T>> => {
     if (left <= 0) return write();

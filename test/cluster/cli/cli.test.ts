@@ -4,17 +4,25 @@ import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { cli } from "../../unit/cli/inprocess.ts";
 import { endAll, fenceline, type Run } from "../../unit/cli/fenceline.ts";
-import { sharedCluster } from "../../support/cluster/shared.ts";
+import { startApi } from "../../support/cluster/api.ts";
+import type { Lab } from "../../support/cluster/lab.ts";
+import { collectOnFailure } from "../../support/cluster/shared.ts";
 import { type Controller, install, startController, workerToken } from "../../support/fenceline/install.ts";
 
-const cluster = sharedCluster();
+/** Of its own: a controller leads one cluster. */
+let cluster: Lab;
+collectOnFailure(() => cluster);
 let controller: Controller;
 
 beforeAll(async () => {
+  cluster = await startApi();
   await install(cluster);
   controller = await startController(cluster, { replica: "cli" });
 });
-afterAll(() => controller?.stop());
+afterAll(async () => {
+  await controller?.stop();
+  await cluster?.[Symbol.asyncDispose]();
+});
 afterEach(endAll);
 
 /** A namespace with one resource that is ready to be granted. */

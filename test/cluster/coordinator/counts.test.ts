@@ -136,7 +136,7 @@ describe("requests on the path of a call", () => {
     expect(leases).toBe(2 * acquires);
     expect(sequences).toBeLessThanOrEqual(Math.ceil(acquires / 64) + 1);
     expect(others).toEqual({});
-  });
+  }, 300_000);
 
   it("S1-17 FM-13 of 40 contenders on two replicas one wins, and no loser costs more than one request", async () => {
     const resource = await warm();

@@ -184,7 +184,7 @@ describe("a coordinator that dies", () => {
   });
 
   it("FM-05 after the answer: the holder goes on with another replica, and nobody takes over because of it", async () => {
-    const resource = await readyResource(cluster, short);
+    const resource = await readyResource(cluster);
     const held = heldBy(await (await call(a, resource, "alice")).acquire(resource));
     await kill(a);
     const again = await call(b, resource, "alice");

@@ -58,15 +58,18 @@ describe.concurrent("a write on a real API server says what is known of it", () 
     expect(result).toMatchObject({ outcome });
     // A write is never sent again by itself: what the proxy doubled is all there is.
     expect(through.counts.filter(({ verb }) => verb === "update")).toHaveLength(1);
-    await vi.waitFor(async () => {
-      const read = await server.client.get(leaseKind, metadata);
-      expect(read).toHaveProperty("object.spec", applied ? spec : {});
-    });
+    await vi.waitFor(
+      async () => {
+        const read = await server.client.get(leaseKind, metadata);
+        expect(read).toHaveProperty("object.spec", applied ? spec : {});
+      },
+      { timeout: 20_000 },
+    );
     // And the connection is good again afterwards.
     through.proxy.heal();
     await vi.waitFor(
       async () => expect(await through.client.get(leaseKind, metadata)).toMatchObject({ outcome: "found" }),
-      { timeout: 5_000 },
+      { timeout: 20_000 },
     );
   });
 });

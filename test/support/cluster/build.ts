@@ -18,7 +18,7 @@ import { withLock } from "./lock.ts";
 /** Tells a person what goes on: one line per step. */
 export type Say = (line: string) => void;
 
-export const sayToStderr: Say = (line) => void process.stderr.write(`${line}\n`);
+const sayToStderr: Say = (line) => void process.stderr.write(`${line}\n`);
 
 const goEnv = () => childEnvironment(goEnvironment);
 

@@ -60,6 +60,7 @@ const up = async ({ nodes }: { nodes: number }): Promise<void> => {
   if (lacking.length > 0) throw new ClusterError(describeMissing(lacking));
   await findAssets();
   if (nodes > 0) await buildCoreDns();
+  await removeLeftovers();
   const begin = performance.now();
   const scratch = mkdtempSync(path.join(os.tmpdir(), "fenceline-up-"));
   const logFile = path.join(scratch, "log");

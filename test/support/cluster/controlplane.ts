@@ -19,7 +19,7 @@ export interface ControlPlane {
   flags?: ComponentFlags;
 }
 
-export const serviceRange = "10.96.0.0/16";
+const serviceRange = "10.96.0.0/16";
 const firstService = "10.96.0.1";
 
 /** Certificates of the control plane. */

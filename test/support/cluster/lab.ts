@@ -1,4 +1,4 @@
-import { cpSync, existsSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, writeFileSync } from "node:fs";
 import { cp, rm } from "node:fs/promises";
 import path from "node:path";
 import { Cluster, type ClusterAccess } from "./cluster.ts";
@@ -183,10 +183,4 @@ export class Lab extends Cluster implements AsyncDisposable {
 const reports = {
   "events.txt": ["get", "events", "-A", "--sort-by=.lastTimestamp"],
   "objects.txt": ["get", "nodes,pods,leases", "-A", "-o", "wide"],
-};
-
-/** The state of the lab in a folder, if it got that far. */
-export const readLab = (folder: string): LabState | undefined => {
-  const file = path.join(folder, "lab.json");
-  return existsSync(file) ? (JSON.parse(readFileSync(file, "utf8")) as LabState) : undefined;
 };

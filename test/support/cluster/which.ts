@@ -16,7 +16,7 @@ export type Choice =
   | { kind: "build" };
 
 /** A cluster a person names must carry this label on its namespace kube-system. */
-export const testLabel = { key: "fenceline.dev/test-cluster", value: "yes" } as const;
+const testLabel = { key: "fenceline.dev/test-cluster", value: "yes" } as const;
 
 export const chooseCluster = (env: NodeJS.ProcessEnv): Choice => {
   const kubeconfig = env["FENCELINE_TEST_KUBECONFIG"];

@@ -53,7 +53,7 @@ const refused = async (cluster: Cluster): Promise<boolean> => {
 };
 
 /** A kubeconfig FILE for a service account; `server` and `ca` lead elsewhere, for example through a fault proxy. */
-export const accountKubeconfig = async (
+const accountKubeconfig = async (
   cluster: Cluster,
   account: { namespace: string; sa: string },
   through: { server?: string; caFile?: string } = {},
