@@ -53,7 +53,7 @@ export const stepHold = (hold: Hold, event: HoldEvent, now: MonoTime): Hold => {
     case "held":
     case "uncertain":
       if (now >= hold.safeUntil) return { state: "lost", reason: "deadline" };
-      return stepLive(hold, event, now);
+      return stepLive(hold, event);
     case "waiting":
     case "renewing":
       return stepWaiting(hold, event, now);
@@ -88,19 +88,13 @@ const stepWaiting = (
   }
 };
 
-const stepLive = (
-  hold: Extract<Hold, { state: "held" | "uncertain" }>,
-  event: HoldEvent,
-  now: MonoTime,
-): Hold => {
+const stepLive = (hold: Extract<Hold, { state: "held" | "uncertain" }>, event: HoldEvent): Hold => {
   switch (event.kind) {
     case "granted":
       // A newer token for the same attempt: what was begun under the old one is refused from now on, so the attempt ends.
-      return event.token === hold.token
-        ? extended(hold, event, now)
-        : { state: "lost", reason: "superseded" };
+      return event.token === hold.token ? extended(hold, event) : { state: "lost", reason: "superseded" };
     case "renewed":
-      return extended(hold, event, now);
+      return extended(hold, event);
     case "doubt":
       return { ...hold, state: "uncertain" };
     case "refused":
@@ -124,12 +118,11 @@ const entitled = (token: Token, answer: { sentAt: MonoTime; termMs: number }, no
 const extended = (
   hold: Extract<Hold, { state: "held" | "uncertain" }>,
   answer: { sentAt: MonoTime; termMs: number },
-  now: MonoTime,
 ): Hold => {
   const until = safeUntil(answer.sentAt, answer.termMs);
   // An answer that was long on its way proves less than what is already known.
   if (until <= hold.safeUntil) return hold;
-  return now < until ? { state: "held", token: hold.token, safeUntil: until } : hold;
+  return { state: "held", token: hold.token, safeUntil: until };
 };
 
 /** How a hold is shown to people and apps. */
