@@ -1,6 +1,7 @@
 import { systemClock, systemRandom } from "../../src/runtime/clock.ts";
 import { makeMemApi } from "../support/memapi/memapi.ts";
-import { kubeApiContract, send } from "./kubeapi.ts";
+import { kubeApiContract } from "./kubeapi.ts";
+import { send } from "./kuberequests.ts";
 import { kubeForgetContract, kubeWatchContract } from "./kubewatch.ts";
 
 const api = makeMemApi({ clock: systemClock, random: systemRandom });

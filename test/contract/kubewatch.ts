@@ -1,7 +1,7 @@
 /** Lists and watches, asked of the real API server and of its model alike. */
 import { describe, expect, it } from "vitest";
 import type { Transport } from "../../src/kube/types.ts";
-import { type ApiHarness, leaseBody, leases, type Loose, send } from "./kubeapi.ts";
+import { type ApiHarness, leaseBody, leases, type Loose, send } from "./kuberequests.ts";
 
 interface Event {
   type: string;

@@ -12,7 +12,7 @@ import {
   requestLost,
 } from "../support/memapi/faults.ts";
 import { makeMemApi } from "../support/memapi/memapi.ts";
-import { leaseBody, leases, send } from "./kubeapi.ts";
+import { leaseBody, leases, send } from "./kuberequests.ts";
 
 const start = async (seed = 1) => {
   const clock = makeFakeClock();
