@@ -33,11 +33,19 @@ describe("JSON between us and the API server", () => {
     expect(() => leaseSchema.parse(lease)).toThrow(/leaseTransitions/);
   });
 
-  it("reads what JSON.parse reads", () => {
+  it("reads what JSON.parse reads, wherever that rounds nothing", () => {
+    const exact = fc
+      .jsonValue({ noUnicodeString: false })
+      .map((value) =>
+        JSON.stringify(value, (_key, inner: unknown) =>
+          typeof inner === "number" && Number.isInteger(inner) && !Number.isSafeInteger(inner) ? 0 : inner,
+        ),
+      );
     fc.assert(
-      fc.property(fc.json(), (text) => {
+      fc.property(exact, (text) => {
         expect(parseJson(text)).toEqual(JSON.parse(text));
       }),
+      { numRuns: 1_000 },
     );
   });
 
