@@ -89,12 +89,12 @@ export const makeCoordinator = (deps: Deps, options: CoordinatorOptions = {}): C
     const ms = elapsed(clock.mono(), until);
     if (armed.rung || signal.aborted || ms <= 0) return;
     await new Promise<void>((resolve) => {
-      const cancel = clock.timer(ms, resolve);
       const wake = () => {
         cancel();
         signal.removeEventListener("abort", wake);
         resolve();
       };
+      const cancel = clock.timer(ms, wake);
       armed.wake = wake;
       signal.addEventListener("abort", wake);
     });
