@@ -297,12 +297,18 @@ describe("leading", () => {
     const process = world.start("one");
     await world.apply();
     await world.ready();
+    // From here on a grant spends credit: one change, one status write.
+    await world.grant(bob);
+    await world.until("bob shown", async () => (await world.status())?.holder?.identity === bob);
+    await world.clock.advance(2000);
+    await world.release();
+    await world.until("nobody shown", async () => (await world.status())?.holder === undefined);
     await world.clock.advance(2000);
     world.api.fault({ client: "one", resource: "fencedresources/status" }, answerLost);
     await world.grant(alice);
-    await world.until("told", () => world.note(process, "TokenGranted").length > 0);
+    await world.until("told", () => world.note(process, "TokenGranted").length > 1);
     await world.clock.advance(10_000);
-    expect(world.note(process, "TokenGranted")).toHaveLength(1);
+    expect(world.note(process, "TokenGranted")).toHaveLength(2);
     await process.stop();
   });
 });
