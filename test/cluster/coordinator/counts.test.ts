@@ -135,7 +135,8 @@ describe("requests on the path of a call", () => {
     } = tally(protocol(calls));
     expect(leases).toBe(2 * acquires);
     expect(sequences).toBeLessThanOrEqual(Math.ceil(acquires / 64) + 1);
-    expect(others).toEqual({});
+    // Who calls and what they may is asked for again once a minute.
+    expect(Object.keys(others).filter((what) => !what.endsWith("reviews"))).toEqual([]);
   }, 300_000);
 
   it("S1-17 FM-13 of 40 contenders on two replicas one wins, and no loser costs more than one request", async () => {

@@ -54,7 +54,7 @@ describe("FM-25 FM-29 a control plane that breaks", () => {
     );
   });
 
-  it("etcd paused for 10 s", { timeout: 60_000 }, async () => {
+  it("etcd paused for 10 s", { timeout: 240_000 }, async () => {
     await using connection = direct(lab);
     await using writer = direct(lab);
     const { namespace, follower } = await setup(connection);

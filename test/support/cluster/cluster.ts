@@ -159,7 +159,8 @@ export class Cluster {
   }
 
   protected async untilServiceAccount(namespace: string): Promise<void> {
-    await until(`service account default in ${namespace}`, 30_000, () =>
+    // A controller manager that lost its API server comes back in its own time.
+    await until(`service account default in ${namespace}`, 120_000, () =>
       this.kubectl(["get", "serviceaccount", "default", "-n", namespace]).catch((error) => {
         if (error instanceof ExecError) return false;
         throw error;
