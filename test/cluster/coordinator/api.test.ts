@@ -97,7 +97,7 @@ describe("the life of a right", () => {
     await Promise.all([alice.close(), bob.close()]);
   });
 
-  it("S1-46 writes what other tools read, with the names of the contract", async () => {
+  it("S1-42 S1-46 writes what other tools read, with the names of the contract", async () => {
     const mine = await readyResource(cluster, { lease: { durationSeconds: 30 } });
     const caller = await callerFor(cluster, controller, mine);
     const held = await caller.acquire(mine, { label: "import job" });

@@ -99,7 +99,7 @@ const firstCaller = (): Caller => {
 };
 
 describe("requests on the path of a call", () => {
-  it("acquire, renew and release are one Lease write each, and nothing else", async () => {
+  it("S2-17 acquire, token included, renew and release are one Lease write each, and nothing else", async () => {
     const resource = await warm();
     const caller = firstCaller();
     const calls = await quietRecord(resource);
