@@ -6,7 +6,9 @@ const needed = 24;
 const source = new URL("../src/main.ts", import.meta.url);
 
 if (Number.parseInt(process.versions.node, 10) < needed) {
-  console.error(`fenceline: this is Node ${process.versions.node}: it needs Node ${needed} or newer`);
+  process.stderr.write(
+    `fenceline: this is Node ${process.versions.node}: it needs Node ${needed} or newer\n`,
+  );
   process.exitCode = 1;
 } else {
   const { main } = await import(
