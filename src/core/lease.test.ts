@@ -84,6 +84,7 @@ describe("acquire", () => {
     ["terminating, though it names us", view({ terminating: true }), a, { kind: "absent" }],
     ["without our label", view({ ours: false }), a, { kind: "foreign" }],
     ["of a later format", view({ format: 2 }), a, { kind: "newer", format: 2 }],
+    ["of a format that is no number", view({ format: Number.NaN }), a, { kind: "newer", format: Number.NaN }],
     ["names us", view(), a, { kind: "mine", token: 41n }],
     ["S1-24 names our attempt under another identity", view(), thief, { kind: "forbidden" }],
     [

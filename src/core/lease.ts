@@ -101,7 +101,8 @@ const unreadable = (
 ): Extract<Claim, { kind: "absent" | "foreign" | "newer" }> | undefined => {
   if (lease === undefined || lease.terminating) return { kind: "absent" };
   if (!lease.ours) return { kind: "foreign" };
-  if (lease.format > leaseFormat) return { kind: "newer", format: lease.format };
+  // Also one that is no number: what we cannot read, we do not serve.
+  if (!(lease.format <= leaseFormat)) return { kind: "newer", format: lease.format };
   return undefined;
 };
 
