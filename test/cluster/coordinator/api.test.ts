@@ -273,6 +273,14 @@ describe("bad input gets one clear line, and changes nothing", () => {
   });
 });
 
+it("serves a certificate that a Secret holds, with the rights that its role gives", async () => {
+  const other = await startController(cluster, { replica: "secret", secret: "fenceline-tls" });
+  const caller = await callerFor(cluster, other, resource);
+  expect(await caller.get(pathOf(resource))).toMatchObject({ status: 200, body: { resource } });
+  await caller.close();
+  await other.kill();
+});
+
 describe("health and metrics", () => {
   it("is ready, and every metric of the contract is there from the start", async () => {
     expect(await (await fetch(`${controller.ops}/readyz`)).text()).toContain("[+] leases");

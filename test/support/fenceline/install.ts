@@ -83,6 +83,8 @@ export interface ControllerOptions {
   replica?: string;
   /** Where its API server is: default the cluster's own. */
   through?: { server?: string; caFile?: string };
+  /** Keeps its certificate in this Secret of the system namespace instead of files. */
+  secret?: string;
 }
 
 /** A running controller process. */
@@ -112,6 +114,14 @@ export const startController = async (
   const certificate = makeCertificate({ commonName: "coordinator", names: ["localhost", "127.0.0.1"] });
   await writeFile(file("tls.crt"), certificate.cert);
   await writeFile(file("tls.key"), certificate.key, { mode: 0o600 });
+  if (options.secret !== undefined)
+    await cluster.apply({
+      apiVersion: "v1",
+      kind: "Secret",
+      type: "kubernetes.io/tls",
+      metadata: { name: options.secret, namespace: systemNamespace },
+      stringData: { "tls.crt": certificate.cert, "tls.key": certificate.key },
+    });
   const kubeconfig = await accountKubeconfig(
     cluster,
     { namespace: systemNamespace, sa: systemAccount },
@@ -122,7 +132,10 @@ export const startController = async (
     kubeconfig: { file: kubeconfig },
     listen: { host: "127.0.0.1", port: 0 },
     ops: { host: "127.0.0.1", port: 0 },
-    certificate: { certFile: file("tls.crt"), keyFile: file("tls.key") },
+    certificate:
+      options.secret === undefined
+        ? { certFile: file("tls.crt"), keyFile: file("tls.key") }
+        : { secret: options.secret },
   };
   await writeFile(file("config.yaml"), JSON.stringify(config));
   const child = spawn(process.execPath, [fenceline, "controller", "--config", file("config.yaml")], {
