@@ -15,8 +15,8 @@ export default defineConfig({
       level("postgres", ["test/postgres/**/*.test.ts"]),
       level("cluster", ["test/cluster/**/*.test.ts"], {
         globalSetup: ["test/support/cluster/global-setup.ts"],
-        // They wait for leases, back-off and restarts most of the time: more of them than there are cores.
-        maxWorkers: 3,
+        // They wait for leases, back-off and restarts most of the time.
+        maxWorkers: 2,
         testTimeout: 60_000,
         hookTimeout: 120_000,
       }),
