@@ -12,7 +12,12 @@ export default defineConfig({
       level("unit", ["src/**/*.test.ts", "test/unit/**/*.test.ts"]),
       level("contract", ["test/contract/**/*.test.ts"]),
       level("sim", ["test/sim/**/*.test.ts"]),
-      level("postgres", ["test/postgres/**/*.test.ts"]),
+      level("postgres", ["test/postgres/**/*.test.ts"], {
+        globalSetup: ["test/support/postgres/global-setup.ts"],
+        maxWorkers: 2,
+        testTimeout: 60_000,
+        hookTimeout: 60_000,
+      }),
       level("cluster", ["test/cluster/**/*.test.ts"], {
         globalSetup: ["test/support/cluster/global-setup.ts"],
         // They wait for leases, back-off and restarts most of the time.

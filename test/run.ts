@@ -38,7 +38,7 @@ const levels = [
   { name: "unit", files: ["src/**/*.test.ts", "test/unit/**/*.test.ts"] },
   { name: "contract", files: ["test/contract/**/*.test.ts"] },
   { name: "sim", files: ["test/sim/**/*.test.ts"] },
-  { name: "postgres", files: ["test/postgres/**/*.test.ts"] },
+  { name: "postgres", files: ["test/postgres/**/*.test.ts"], needs: "postgres" },
   { name: "cluster", files: ["test/cluster/**/*.test.ts"], needs: "api" },
   { name: "e2e", files: ["test/e2e/**/*.test.ts"], needs: "nodes" },
 ] as const;

@@ -2,7 +2,7 @@ import { execFile } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { packagesFor } from "../support/cluster/requirements.ts";
+import { allPackages } from "../support/cluster/requirements.ts";
 import { isStrict, maySetUp } from "../support/runner/machine.ts";
 import {
   closingLine,
@@ -118,7 +118,7 @@ describe("setting a machine up", () => {
   it("installs before the tests exactly what the levels ask for", async () => {
     const lines = (await readFile(join(house, ".ci/packages"), "utf8")).split("\n");
     const listed = lines.filter((line) => line !== "" && !line.startsWith("#"));
-    expect(listed.toSorted()).toEqual([...packagesFor("nodes")].toSorted());
+    expect(listed.toSorted()).toEqual([...allPackages()].toSorted());
   });
 });
 

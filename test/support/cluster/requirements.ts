@@ -2,11 +2,12 @@ import { accessSync, constants, existsSync, mkdirSync, rmdirSync } from "node:fs
 import path from "node:path";
 import { checkGo } from "./build.ts";
 import { hierarchies } from "./cgroup.ts";
+import { serverPrograms } from "../postgres/lab.ts";
 import { exec } from "./exec.ts";
 import { chooseCluster } from "./which.ts";
 
-/** `api`: etcd and API server. `nodes`: pods too, in a box of its own. */
-export type Level = "api" | "nodes";
+/** `api`: etcd and API server. `nodes`: pods too, in a box of its own. `postgres`: PostgreSQL servers. */
+export type Level = "api" | "nodes" | "postgres";
 
 /** Something this machine lacks. */
 export interface Missing {
@@ -36,11 +37,32 @@ const programs: Record<Level, readonly (readonly [program: string, use: string, 
     ["/usr/lib/cni/bridge", "connects pods", "containernetworking-plugins"],
     ["busybox", "is what test pods run", "busybox-static"],
   ],
+  postgres: [
+    ["setpriv", "ends the servers with their owner", "util-linux"],
+    ["/usr/sbin/pgbouncer", "is the pooler between workers and server", "pgbouncer"],
+  ],
 };
 
-/** Debian packages that a level needs, for whoever sets a machine up. */
-export const packagesFor = (level: Level): string[] => [
-  ...new Set([...programs.api, ...(level === "nodes" ? programs.nodes : [])].map(([, , name]) => name)),
+/** Any version that is supported will do; Debian names the folder and the package after it. */
+const missingServer = (): Missing[] => {
+  try {
+    serverPrograms();
+    return [];
+  } catch {
+    return [
+      { name: "postgresql", reason: "a PostgreSQL server keeps the fence", packages: ["postgresql-15"] },
+    ];
+  }
+};
+
+/** Debian packages that all levels need, for whoever sets a machine up. */
+export const allPackages = (): string[] => [
+  ...new Set([
+    ...Object.values(programs)
+      .flat()
+      .map(([, , name]) => name),
+    "postgresql-15",
+  ]),
 ];
 
 const isThere = (program: string): boolean => {
@@ -108,6 +130,7 @@ const missingRights = async (): Promise<Missing[]> => {
 export const missing = async (level: Level): Promise<Missing[]> => {
   if (process.platform !== "linux" || !existsSync("/proc/self/stat"))
     return [fact("linux", "the test cluster runs on Linux alone")];
+  if (level === "postgres") return [...missingPrograms("postgres"), ...missingServer()];
   const choice = chooseCluster(process.env).kind;
   const builds = choice === "build" || level === "nodes";
   return [
