@@ -83,7 +83,8 @@ export const makePostgresBoundary = (deps: PostgresBoundaryDeps): Boundary => {
     const watch = async () => {
       await clock.sleep(Math.max(0, evictAfterMs - (clock.mono() - begun)), done.signal);
       for (;;) {
-        left = await database.run(evict(resource), { urgent: true, withinMs: graceMs, signal: done.signal });
+        // Not cut off when the advance comes through: who was ended is told.
+        left = await database.run(evict(resource), { urgent: true, withinMs: graceMs });
         for (const { pid, ended } of left) if (ended) onEvicted?.(pid);
         await clock.sleep(evictEveryMs, done.signal);
       }

@@ -1,14 +1,18 @@
 /** Brings the schema `fenceline` to the version of this program, looks at it, takes it away. */
 import { createHash } from "node:crypto";
 import type { Database, Session } from "./database.ts";
+import { DatabaseError } from "./errors.ts";
 import { type Migration, migrations } from "./migrations.ts";
 import { createRoles, roleNames } from "./schema/roles.ts";
 import { gateClass } from "./schema/words.ts";
 import { sql } from "./sql.ts";
 
 /** The schema is not one that this program can work with. One line: what, where, what to do. */
-export class SchemaError extends Error {
-  override readonly name = "SchemaError";
+export class SchemaError extends DatabaseError {
+  constructor(message: string) {
+    super("refused", message);
+    this.name = "SchemaError";
+  }
 }
 
 const checksumOf = ({ statements }: Migration): string =>

@@ -8,7 +8,7 @@ import { until } from "../cluster/process.ts";
 import { type Lab, serverEnvironment, serverUser } from "./lab.ts";
 import type { PostgresServer } from "./server.ts";
 
-export const bouncerProgram = "/usr/sbin/pgbouncer";
+const bouncerProgram = "/usr/sbin/pgbouncer";
 
 export interface Bouncer extends AsyncDisposable {
   port: number;

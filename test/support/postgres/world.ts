@@ -1,5 +1,5 @@
 /** A database with the guard installed, and the logins that a real one has. */
-import { Client } from "pg";
+import type { Client } from "pg";
 import { type Database, openDatabase } from "../../../src/postgres/database.ts";
 import { migrate } from "../../../src/postgres/schema.ts";
 import { parseDatabaseUrl } from "../../../src/postgres/url.ts";
