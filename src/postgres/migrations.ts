@@ -1,4 +1,5 @@
 import { createAdvance } from "./schema/advance.ts";
+import { createKeeping } from "./schema/doorkeeper.ts";
 import { createEnter } from "./schema/enter.ts";
 import { createGuard } from "./schema/guard.ts";
 import { createIdentity } from "./schema/identity.ts";
@@ -31,6 +32,7 @@ export const migrations: readonly Migration[] = [
       createAdvance,
       createSequence,
       createGuard,
+      createKeeping,
       grantRights,
     ],
   },

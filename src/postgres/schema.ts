@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import type { Database, Session } from "./database.ts";
 import { DatabaseError } from "./errors.ts";
 import { type Migration, migrations } from "./migrations.ts";
+import { createDoorkeeper, dropDoorkeeper } from "./schema/doorkeeper.ts";
 import { createRoles, roleNames } from "./schema/roles.ts";
 import { gateClass } from "./schema/words.ts";
 import { sql } from "./sql.ts";
@@ -41,6 +42,7 @@ export const installation = (known: readonly Migration[] = migrations): string[]
   createBook,
   ...known.flatMap((migration) => [...migration.statements, note(migration)]),
   "reset role",
+  createDoorkeeper,
 ];
 
 /** Versions to apply. Throws {@link SchemaError} where the schema is another program's. */
@@ -82,6 +84,8 @@ export const migrate = (database: Database, known: readonly Migration[] = migrat
         await session(note(migration));
         applied.push(migration.version);
       }
+      await session("reset role");
+      await session(createDoorkeeper);
       await session("commit");
       return applied;
     },
@@ -117,6 +121,7 @@ export const removeSchema = (database: Database): Promise<void> =>
     async (session) => {
       await session("begin");
       await session(`set local lock_timeout = '30s'; select pg_advisory_xact_lock(${gateClass}, 0)`);
+      await session(dropDoorkeeper);
       await session(`do $do$
       declare relid oid;
       begin

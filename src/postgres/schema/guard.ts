@@ -99,32 +99,41 @@ declare
   events text;
 begin
   execute format('lock table %s in share row exclusive mode', $1);
+  for member in select * from fenceline.members($1) x where x.kind not in ('r', 'p') loop
+    raise exception using errcode = '42809',
+      message = format('%s is a part of %s and cannot be guarded', member.relid::regclass, $1),
+      hint = 'Detach it first: a foreign table is written elsewhere.';
+  end loop;
   for member in select * from fenceline.members($1) loop
-    if member.kind not in ('r', 'p') then
-      raise exception using errcode = '42809',
-        message = format('%s is a part of %s and cannot be guarded', member.relid::regclass, $1),
-        hint = 'Detach it first: a foreign table is written elsewhere.';
-    end if;
     -- Statement triggers are never cloned. Rows of a partition have clones of the root's row trigger.
     events := case when partitioned and not member.root then 'truncate' else 'insert or update or delete or truncate' end;
     execute format(
       'create or replace trigger ${statement} after %s on %s for each statement execute function fenceline.judge(%L, %L)',
       events, member.relid::regclass, resource_id, $2);
-    execute format('alter table only %s enable always trigger ${statement}', member.relid::regclass);
     if partitioned and member.root then
       execute format(
         'create or replace trigger ${row} before insert or update or delete on %s for each row execute function fenceline.judge_row(%L, %L)',
         $1, resource_id, $2);
-      execute format('alter table %s enable always trigger ${row}', $1);
-    elsif not partitioned then
+      execute format('alter table %s enable always trigger ${statement}, enable always trigger ${row}', $1);
+    elsif partitioned then
+      execute format('alter table only %s enable always trigger ${statement}', member.relid::regclass);
+    else
       execute format(
         'create or replace trigger ${apply} before insert or update or delete on %s for each row execute function fenceline.judge_row(%L, %L)',
         member.relid::regclass, resource_id, $2);
-      execute format('alter table only %s enable replica trigger ${apply}', member.relid::regclass);
+      execute format('alter table only %s enable always trigger ${statement}, enable replica trigger ${apply}', member.relid::regclass);
     end if;
   end loop;
   -- For the probe, which updates no row.
   execute format('grant update (%I) on %s to fenceline_owner', fenceline.probe_column($1), $1);
+  if not has_schema_privilege('fenceline_owner', (select c.relnamespace from pg_class c where c.oid = $1), 'USAGE') then
+    begin
+      execute (select format('grant usage on schema %I to fenceline_owner', n.nspname)
+        from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = $1);
+    exception when insufficient_privilege then
+      raise notice 'the owner of its schema has to run: grant usage on the schema to fenceline_owner';
+    end;
+  end if;
 end
 $fn$;
 

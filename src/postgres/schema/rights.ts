@@ -25,9 +25,12 @@ grant execute on function
 grant execute on function fenceline.probe(text) to fenceline_issuer, fenceline_admin;
 grant execute on function
   fenceline.guard(regclass, text), fenceline.unguard(regclass), fenceline.configure(text, text, text),
+  fenceline.take_over(text, text, text),
   fenceline.register(regclass, text), fenceline.unregister(regclass), fenceline.members(oid),
-  fenceline.probe_column(oid), fenceline.judge(), fenceline.judge_row()
+  fenceline.probe_column(oid), fenceline.judge()
   to fenceline_admin;
-grant select on fenceline.guarded to fenceline_admin, fenceline_issuer, fenceline_reader;
+-- Whoever makes a partition makes its clones of the row trigger.
+grant execute on function fenceline.judge_row() to public;
+grant select on fenceline.guarded, fenceline.takeover to fenceline_admin, fenceline_issuer, fenceline_reader;
 grant select (resource, id, granted, issuer, mode, advance) on fenceline.mark
   to fenceline_admin, fenceline_issuer, fenceline_reader`;

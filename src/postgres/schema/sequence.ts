@@ -1,4 +1,4 @@
-import { durable, pinned } from "./words.ts";
+import { durable, pinned, takeGate } from "./words.ts";
 
 /** Store PostgreSQL. Not a sequence of SQL: a value of `nextval` can come back after a crash before commit. */
 export const createSequence = `
@@ -66,5 +66,35 @@ language plpgsql security definer ${pinned} as $fn$
 begin
   ${durable}
   update fenceline.sequence s set sealed = true where s.resource = $1 and s.issuer = $2;
+end
+$fn$;
+
+-- Gives guard and sequence of a resource to another cluster. What stands there stays, and belongs to no attempt any
+-- more: the next token is above it. The cluster before is refused from here on.
+create function fenceline.take_over(resource text, issuer text, reason text) returns void
+language plpgsql security definer ${pinned} as $fn$
+#variable_conflict use_variable
+declare
+  m fenceline.mark;
+  before text;
+begin
+  if coalesce($2, '') = '' or coalesce($3, '') = '' then
+    perform fenceline.malformed('take_over needs an issuer and a reason');
+  end if;
+  ${durable}
+  ${takeGate}
+  select * into m from fenceline.mark k where k.resource = $1 for update;
+  select coalesce(m.issuer, s.issuer) into before
+    from (values (1)) x left join fenceline.sequence s on s.resource = $1;
+  if m.id is null and before is null then
+    perform fenceline.unknown($1, null);
+  end if;
+  perform fenceline.may_manage(m.id);
+  update fenceline.mark k
+    set issuer = $2, attempt = null, started = coalesce(k.started, h.started),
+      timeline = coalesce(k.timeline, h.timeline), folder = coalesce(k.folder, h.folder)
+    from fenceline.home() h where k.id = m.id;
+  update fenceline.sequence s set issuer = $2 where s.resource = $1;
+  insert into fenceline.takeover (resource, before, after, reason) values ($1, before, $2, $3);
 end
 $fn$`;

@@ -47,4 +47,14 @@ create table fenceline.sequence (
   timeline text not null,
   folder text not null
 ) with (fillfactor = 50);
-comment on table fenceline.sequence is 'Store PostgreSQL: no token above the ceiling was ever handed out.'`;
+comment on table fenceline.sequence is 'Store PostgreSQL: no token above the ceiling was ever handed out.';
+
+create table fenceline.takeover (
+  resource text not null,
+  before text,
+  after text not null,
+  reason text not null,
+  login text not null default session_user,
+  at timestamptz not null default now()
+);
+comment on table fenceline.takeover is 'Who gave a resource to another cluster, and why.'`;

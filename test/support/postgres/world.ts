@@ -71,14 +71,18 @@ export class FencedDatabase implements AsyncDisposable {
   }
 
   /** As a coordinator that grants does. */
-  async advance(resource: string, token: number | bigint, attempt = `pod:a/${token}`): Promise<void> {
+  readonly advance = async (
+    resource: string,
+    token: number | bigint,
+    attempt = `pod:a/${token}`,
+  ): Promise<void> => {
     await this.admin.query("select fenceline.advance($1, $2, $3, $4)", [
       resource,
       String(token),
       attempt,
       issuerName,
     ]);
-  }
+  };
 
   async mark(
     resource: string,
