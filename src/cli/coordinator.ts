@@ -107,7 +107,7 @@ export const reach = async (
       return await tokens();
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error);
-      throw new NoAnswer(`no token for ${account}: ${why}`, false, error);
+      throw new NoAnswer(`no token for ${account}: ${why}`, { cause: error });
     }
   };
   const http = makeHttpClient({ server, caFile, bearer, clock });

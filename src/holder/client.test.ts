@@ -48,7 +48,7 @@ const renewLost = (reason: string) =>
 const release = (body: unknown) => answering({ status: 200, body }).client.release("shop/orders", held, 2000);
 
 const failed = (message: string, code: string) =>
-  new NoAnswer(message, true, Object.assign(new Error(message), { code }));
+  new NoAnswer(message, { cause: Object.assign(new Error(message), { code }) });
 
 describe("requests", () => {
   it("go where the contract says, with tokens as decimal strings", async () => {

@@ -1,17 +1,11 @@
 /** JSON over HTTPS with kept connections, on node:https alone: small enough for an agent. */
 import { readFile, stat } from "node:fs/promises";
 import { Agent, request as httpsRequest, type RequestOptions } from "node:https";
-import type { Socket } from "node:net";
 import type { Clock } from "./clock.ts";
 
-/** No whole answer. `sent` is false only if the request surely never left this process. */
+/** No whole answer: the request may or may not have been done. */
 export class NoAnswer extends Error {
-  readonly sent: boolean;
-  constructor(message: string, sent: boolean, cause?: unknown) {
-    super(message, { cause });
-    this.name = "NoAnswer";
-    this.sent = sent;
-  }
+  override readonly name = "NoAnswer";
 }
 
 export interface JsonAnswer {
@@ -63,7 +57,7 @@ const follow = (file: string | undefined, what: string): (() => Promise<string |
       if (known?.version !== version) known = { version, text: (await readFile(file, "utf8")).trim() };
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error);
-      throw new NoAnswer(`cannot read the ${what} ${file}: ${why}`, false, error);
+      throw new NoAnswer(`cannot read the ${what} ${file}: ${why}`, { cause: error });
     }
     return known.text;
   };
@@ -83,7 +77,8 @@ export const makeHttpClient = (options: HttpClientOptions): HttpClient => {
     const old = agent?.pool;
     agent = {
       ca,
-      pool: new Agent({ keepAlive: true, maxSockets: 8, minVersion: "TLSv1.2", ...(ca ? { ca } : {}) }),
+      // Without a limit on what is under way: a renewal must not queue behind those that wait for other resources.
+      pool: new Agent({ keepAlive: true, maxFreeSockets: 8, minVersion: "TLSv1.2", ...(ca ? { ca } : {}) }),
     };
     old?.destroy();
     return agent.pool;
@@ -123,13 +118,11 @@ const exchange = (
 ): Promise<JsonAnswer> => {
   const { promise, resolve, reject } = Promise.withResolvers<JsonAnswer>();
   if (signal?.aborted)
-    return Promise.reject(new NoAnswer("aborted before it was sent", false, signal.reason));
+    return Promise.reject(new NoAnswer("aborted before it was sent", { cause: signal.reason }));
   const where = `${options.host}:${options.port}`;
-  // Until the connection stands nothing of the request leaves: Node keeps it back.
-  let sent = false;
   const request = httpsRequest(options);
   const fail = (message: string, cause?: unknown): void => {
-    reject(new NoAnswer(`${where}: ${message}`, sent, cause));
+    reject(new NoAnswer(`${where}: ${message}`, { cause }));
     request.destroy();
   };
   const cancelTimer = clock.timer(timeoutMs, () => fail(`no answer within ${timeoutMs} ms`));
@@ -140,10 +133,6 @@ const exchange = (
     signal?.removeEventListener("abort", abort);
   };
 
-  request.on("socket", (socket: Socket) => {
-    if (request.reusedSocket) sent = true;
-    else socket.once("secureConnect", () => (sent = true));
-  });
   request.on("error", (error) => fail(error.message, error));
   request.on("response", (response) => {
     const chunks: Buffer[] = [];

@@ -3,7 +3,12 @@ import path from "node:path";
 import type { Cluster } from "../../support/cluster/cluster.ts";
 import { type Caller, makeCaller } from "../../support/fenceline/caller.ts";
 import { type HttpProxy, startHttpProxy } from "../../support/faultproxy/http.ts";
-import { type Controller, startController, workerToken } from "../../support/fenceline/install.ts";
+import {
+  type Controller,
+  type ControllerOptions,
+  startController,
+  workerToken,
+} from "../../support/fenceline/install.ts";
 
 /** Applies a FencedResource `orders` in a fresh namespace and waits until it is ready. Returns `namespace/orders`. */
 export const readyResource = async (cluster: Cluster, spec: object = {}): Promise<`${string}/${string}`> => {
@@ -46,6 +51,7 @@ export const leaseOf = async (cluster: Cluster, resource: string): Promise<Lease
 export const behindProxy = async (
   cluster: Cluster,
   replica: string,
+  options: Pick<ControllerOptions, "certificate"> = {},
 ): Promise<{ proxy: HttpProxy; controller: Controller }> => {
   const authority = "jsonpath={.clusters[0].cluster.certificate-authority-data}";
   const ca = await cluster.kubectl(["config", "view", "--minify", "--flatten", "--raw", "-o", authority]);
@@ -55,6 +61,10 @@ export const behindProxy = async (
   });
   const caFile = path.join(cluster.access.cache, `${replica}-proxy-ca.crt`);
   await writeFile(caFile, proxy.ca);
-  const controller = await startController(cluster, { replica, through: { server: proxy.url.href, caFile } });
+  const controller = await startController(cluster, {
+    ...options,
+    replica,
+    through: { server: proxy.url.href, caFile },
+  });
   return { proxy, controller };
 };

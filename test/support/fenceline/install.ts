@@ -12,7 +12,7 @@ import type { Cluster } from "../cluster/cluster.ts";
 import { childEnvironment } from "../cluster/config.ts";
 import { ExecError } from "../cluster/exec.ts";
 import { until } from "../cluster/process.ts";
-import { makeCertificate } from "../faultproxy/certificate.ts";
+import { type Certificate, makeCertificate } from "../faultproxy/certificate.ts";
 
 const root = path.join(import.meta.dirname, "../../..");
 export const fenceline = path.join(root, "bin/fenceline.js");
@@ -85,6 +85,8 @@ export interface ControllerOptions {
   through?: { server?: string; caFile?: string };
   /** Keeps its certificate in this Secret of the system namespace instead of files. */
   secret?: string;
+  /** Default: one of its own. */
+  certificate?: Certificate;
 }
 
 /** A running controller process. */
@@ -102,6 +104,9 @@ export interface Controller {
   kill(): Promise<void>;
 }
 
+export const coordinatorCertificate = (): Certificate =>
+  makeCertificate({ commonName: "coordinator", names: ["localhost", "127.0.0.1"] });
+
 /** Starts `fenceline controller` as its service account, and resolves once it serves. */
 export const startController = async (
   cluster: Cluster,
@@ -111,7 +116,7 @@ export const startController = async (
   const folder = path.join(cluster.access.cache, `${replica}-${crypto.randomUUID()}`);
   await mkdir(folder, { recursive: true });
   const file = (name: string) => path.join(folder, name);
-  const certificate = makeCertificate({ commonName: "coordinator", names: ["localhost", "127.0.0.1"] });
+  const certificate = options.certificate ?? coordinatorCertificate();
   await writeFile(file("tls.crt"), certificate.cert);
   await writeFile(file("tls.key"), certificate.key, { mode: 0o600 });
   if (options.secret !== undefined)
