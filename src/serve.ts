@@ -231,6 +231,11 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
     { onWaiting: (resource, waiting) => mirror.note(resource, waiting) },
   );
 
+  let draining = false;
+  // A caller with a kept connection would stay with the one that leaves.
+  api.addHook("onRequest", async (_request, reply) => {
+    if (draining) reply.header("connection", "close");
+  });
   addRoutes(api, {
     coordinator,
     auth: makeAuth({ client, clock }),
@@ -250,7 +255,6 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
     },
   });
 
-  let draining = false;
   const ops = makeOpsServer({
     clock,
     random,

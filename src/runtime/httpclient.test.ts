@@ -181,7 +181,7 @@ describe("the JSON client", () => {
     ],
   ])("takes an answer that %s for none", async (_name, answer) => {
     const { port } = await serve((_request, response) => answer(response));
-    await failure(clientOf(port).send(get));
+    expect((await failure(clientOf(port).send(get))).message).toContain(String(port));
   });
 
   it("names the file that it cannot read, and refuses an address without TLS", async () => {
