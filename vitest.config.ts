@@ -2,7 +2,8 @@ import { defineConfig } from "vitest/config";
 
 /** One project per level; test/run.ts decides which levels this machine can run. */
 const level = (name: string, include: string[], more: object = {}) => ({
-  test: { name, include, ...more },
+  // A busy machine may take its time; what never comes fails all the same.
+  test: { name, include, expect: { poll: { timeout: 10_000 } }, testTimeout: 20_000, ...more },
 });
 
 export default defineConfig({
