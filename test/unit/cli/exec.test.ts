@@ -183,7 +183,8 @@ describe("exec and a right that is lost", { timeout }, () => {
 
   it("SIGTSTP stops the command too, and SIGCONT continues both", async () => {
     coordinator.on["acquire"] = () => granted("42", { leaseDurationMs: 60_000, renewAfterMs: 20_000 });
-    const run = exec(coordinator, ["sh", "-c", 'echo "me $$"; while :; do sleep 0.05; done']);
+    // One process: a shell that is stopped in the middle of starting a command waits for it in state D.
+    const run = exec(coordinator, ["sh", "-c", 'echo "me $$"; exec sleep 60']);
     await run.says("me ");
     const pid = Number(/me (\d+)/.exec(run.stdout())?.[1]);
     const stateOf = async (of: number) => /\) (\S)/.exec(await readFile(`/proc/${of}/stat`, "utf8"))?.[1];
