@@ -166,6 +166,65 @@ describe("guard, by a login that may act as the owner", () => {
   });
 });
 
+describe("the doorkeeper", () => {
+  test("lets everyday changes of a guarded table through", async () => {
+    const { name, text, resource } = await table("id int primary key, v text");
+    await admin.run(guardTable(name, resource));
+    await db.advance(resource, 42);
+    for (const statement of [
+      `alter table ${text} add column more int`,
+      `alter table ${text} add column stamped timestamptz not null default clock_timestamp()`,
+      `alter table ${text} add constraint sane check (id > 0)`,
+      `alter table ${text} drop column more`,
+      `alter table ${text} rename v to w`,
+      `create index on ${text} (w)`,
+      `comment on table ${text} is 'x'`,
+      `create view shop.seen_${tables} as select id from ${text}`,
+      `create function shop.f_${tables}() returns trigger language plpgsql as 'begin return new; end'`,
+      `create trigger own before insert on ${text} for each row execute function shop.f_${tables}()`,
+      `drop trigger own on ${text}`,
+      `vacuum full ${text}`,
+      `grant select on ${text} to reader`,
+      "create table shop.elsewhere (id int); alter table shop.elsewhere alter id type bigint using 1; drop table shop.elsewhere",
+    ])
+      expect([statement, await stateOf(db.admin.query(statement))]).toEqual([statement, "00000"]);
+    expect(await openDoors(resource)).toEqual([]);
+  });
+
+  test("and what would open it where guard and unguard stand around it", async () => {
+    const { name, text, resource } = await table("id int primary key, v text");
+    await admin.run(guardTable(name, resource));
+    await db.advance(resource, 42);
+    const change = `alter table ${text} alter v type varchar(40) using left(v, 40)`;
+    const owner = await db.as("admin");
+    expect(await stateOf(owner.query(change))).toBe("42501");
+    const whole = `begin; select fenceline.unguard('${text}'); ${change}; select fenceline.guard('${text}', '${resource}'); commit`;
+    expect(await stateOf(owner.query(whole))).toBe("00000");
+    expect(await openDoors(resource)).toEqual([]);
+    expect((await issuer.run(probe(resource))).every(refuses)).toBe(true);
+  });
+
+  test("keeps the parts of a partitioned table", async () => {
+    const { name, text, resource } = await table("id int primary key, v text) partition by range (id");
+    const part = text.replace(/"$/, '_low"');
+    await db.admin.query(
+      `create table ${part} partition of ${text} for values from (0) to (100); alter table ${part} owner to owner`,
+    );
+    await admin.run(guardTable(name, resource));
+    await db.advance(resource, 42);
+    const owner = await db.as("admin");
+    for (const statement of [
+      `drop table ${part}`,
+      `alter table ${text} detach partition ${part}`,
+      `alter table ${part} disable trigger user`,
+    ])
+      expect([statement, await stateOf(owner.query(statement))]).toEqual([statement, "42501"]);
+    const whole = `begin; select fenceline.unguard('${text}'); drop table ${part}; select fenceline.guard('${text}', '${resource}'); commit`;
+    expect(await stateOf(owner.query(whole))).toBe("00000");
+    expect(await openDoors(resource)).toEqual([]);
+  });
+});
+
 describe("doors", () => {
   test("a table that was declared and is not guarded", async () => {
     const { name, resource } = await table();

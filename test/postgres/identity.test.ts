@@ -231,3 +231,31 @@ test("a resource without an issuer is not closed: nobody could open it", async (
   expect(await transact(again, { token: 4, resource }, `update ${table} set v = 'z'`)).toBe("FNC01");
   await again.end();
 });
+
+test("S1-20 nextval as a source comes back after a crash, reserve does not", async () => {
+  // Commits that nobody waits for, as roles are often set, and nobody else who writes the log.
+  await primary.admin(async (client) => {
+    await client.query("alter system set wal_writer_delay = '10s'");
+    await client.query("alter system set autovacuum = off");
+    await client.query("alter role issuer set synchronous_commit = off");
+    await client.query("create sequence numbers; grant usage on sequence numbers to issuer");
+  }, name);
+  await primary.restart();
+  const takeThenCrash = async (statement: string): Promise<string> => {
+    const client = await primary.connect(name, "issuer");
+    const { rows } = await client.query(statement);
+    const crash = primary.restart("immediate");
+    await client.end().catch(() => undefined);
+    await crash;
+    return rows[0].value;
+  };
+  const reserve = `select ceiling::text as value from fenceline.reserve('shop/numbers', 1, 0, '${issuerName}')`;
+  const bare: string[] = [];
+  const reserved: string[] = [];
+  for (let round = 0; round < 3; round += 1) {
+    bare.push(await takeThenCrash("select nextval('numbers')::text as value"));
+    reserved.push(await takeThenCrash(reserve));
+  }
+  expect(new Set(bare).size).toBeLessThan(bare.length);
+  expect(reserved).toEqual(["65", "66", "67"]);
+});

@@ -115,8 +115,10 @@ begin
     prepared := null;
     ended := false;
     if blocker = 0 then
-      select string_agg(x.gid, ', ') into prepared from pg_locks l
-        join pg_prepared_xacts x on l.virtualtransaction = '-1/' || x.transaction
+      -- Its locks name no session, and its transaction only by the virtual one that they share.
+      select string_agg(distinct x.gid, ', ') into prepared from pg_locks l
+        join pg_locks t on t.pid is null and t.locktype = 'transactionid' and t.virtualtransaction = l.virtualtransaction
+        join pg_prepared_xacts x on x.transaction = t.transactionid
         where l.pid is null and x.database = current_database()
           and ((l.locktype = 'advisory' and l.classid = ${gateClass} and l.objid = gate.objid)
             or l.relation = 'fenceline.mark'::regclass);

@@ -72,9 +72,10 @@ begin
     raise exception using errcode = '55000', message = format('%s is guarded for %s already', $1, held),
       hint = format('One table has one resource: select fenceline.unguard(%L) first.', $1);
   end if;
-  -- A table that was dropped makes room for the one that took its name.
-  delete from fenceline.guarded g where g.name = $1::text and g.relid <> $1
-    and not exists (select from pg_class k where k.oid = g.relid);
+  -- A table whose name this one took keeps its guard under the name that it has now, or is gone.
+  update fenceline.guarded g set name = g.relid::regclass::text where g.name = $1::text and g.relid <> $1
+    and exists (select from pg_trigger t where t.tgrelid = g.relid and t.tgname = '${statement}');
+  delete from fenceline.guarded g where g.name = $1::text and g.relid <> $1;
   insert into fenceline.guarded (relid, name, id) values ($1, $1::text, found_id)
     on conflict (relid) do update set name = excluded.name;
   return found_id;
