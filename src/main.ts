@@ -2,16 +2,37 @@
 import { readFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { basename } from "node:path";
-import { runCli } from "./cli/main.ts";
 import { systemClock, systemRandom } from "./runtime/clock.ts";
 
-const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as {
-  version: string;
+const versionOf = (): string => {
+  const text = readFileSync(new URL("../package.json", import.meta.url), "utf8");
+  return (JSON.parse(text) as { version: string }).version;
+};
+
+/** The agent stands beside every worker: it is begun without the command line and its libraries. */
+const agent = async (words: readonly string[]): Promise<number | undefined> => {
+  const { env, stderr } = process;
+  if (words[0] === "gate") {
+    const { runGate } = await import("./agent/gate.ts");
+    return runGate({ env, stderr, clock: systemClock });
+  }
+  const [{ runAgent }, { systemMoments }] = await Promise.all([
+    import("./agent/main.ts"),
+    import("./runtime/moment.ts"),
+  ]);
+  const moments = systemMoments();
+  return runAgent({ env, stderr, clock: systemClock, random: systemRandom, moments, process });
 };
 
 /** Runs the command that the arguments name, and leaves its exit code. */
 export const main = async (): Promise<void> => {
   const { env } = process;
+  const [command, ...words] = process.argv.slice(2);
+  if (command === "agent" && !words.some((word) => word.startsWith("-"))) {
+    process.exitCode = await agent(words);
+    return;
+  }
+  const { runCli } = await import("./cli/main.ts");
   const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port } = env;
   process.exitCode = await runCli({
     argv: process.argv.slice(2),
@@ -22,7 +43,7 @@ export const main = async (): Promise<void> => {
     clock: systemClock,
     random: systemRandom,
     process,
-    version,
+    version: versionOf(),
     async controller({ config }) {
       // Only the long-running process has use for all that it is made of.
       const { readConfig, serve } = await import("./serve.ts");

@@ -8,6 +8,7 @@ test("every code has the status that was published", () => {
     lost: 409,
     stale_fencing_token: 409,
     missing_fencing_token: 428,
+    not_held: 409,
     token_never_issued: 409,
     token_already_used: 409,
     tokens_exhausted: 409,

@@ -8,6 +8,7 @@ export const problemType = "application/problem+json";
 export const problems = {
   busy: { status: 409, title: "Another attempt holds the resource." },
   lost: { status: 409, title: "This attempt does not hold the resource any more." },
+  not_held: { status: 409, title: "The right is not held at this moment." },
   stale_fencing_token: { status: 409, title: "A higher token was granted; this one is refused for good." },
   missing_fencing_token: { status: 428, title: "The operation carries no fencing token." },
   token_never_issued: { status: 409, title: "The token is above everything that was granted." },

@@ -35,6 +35,14 @@ export const runCli = async (deps: CliDeps): Promise<number> => {
     .requiredOption("--config <file>", "configuration, see docs/configuration.md")
     .action(({ config }: { config: string }) => deps.controller({ config }));
 
+  program
+    .command("agent")
+    .description("hold the rights of a pod, as its sidecar: configured by its environment, see docs/agent.md")
+    .argument("[gate]", "wait until the agent holds them, as an init container that can fail")
+    .action(() => {
+      throw new CliError("usage", "agent takes no options: it is configured by its environment");
+    });
+
   const execCommand = program
     .command("exec")
     .description("run a command under a token: renewed while it runs, stopped when the right is lost")

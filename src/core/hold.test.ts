@@ -16,6 +16,7 @@ const granted = (sentAt: number, token: Token = t42): HoldEvent => ({
   termMs,
 });
 const renewed = (sentAt: number): HoldEvent => ({ kind: "renewed", sentAt: at(sentAt), termMs });
+const resumed = (until: number): HoldEvent => ({ kind: "resumed", token: t42, safeUntil: at(until) });
 const doubt: HoldEvent = { kind: "doubt" };
 const tick: HoldEvent = { kind: "tick" };
 const refused: HoldEvent = { kind: "refused", reason: "superseded" };
@@ -34,6 +35,10 @@ describe("each state with each event", () => {
     ["waiting, granted in time", waiting, granted(0), 100, held],
     ["waiting, granted at its own deadline", waiting, granted(0), 9_000, renewing],
     ["waiting, granted late", waiting, granted(0), 20_000, renewing],
+    ["waiting, resumed", waiting, resumed(9_000), 100, uncertain],
+    ["waiting, resumed at its deadline", waiting, resumed(9_000), 9_000, lost],
+    ["held, resumed", held, resumed(20_000), 100, held],
+    ["lost, resumed", lost, resumed(20_000), 100, lost],
     ["waiting, renewed", waiting, renewed(0), 100, waiting],
     ["waiting, doubt", waiting, doubt, 100, waiting],
     ["waiting, time", waiting, tick, 1e9, waiting],

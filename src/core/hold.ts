@@ -1,13 +1,13 @@
 /**
  * The holder's side of one attempt: what it may still believe, by its own clock.
  *
- * | state | grant | renewed | failed, late | deadline | refused | released |
- * | --- | --- | --- | --- | --- | --- | --- |
- * | waiting | held (late: renewing) | – | waiting | – | lost | released |
- * | renewing | – | held | renewing | – | lost | released |
- * | held | – | held | uncertain | lost | lost | released |
- * | uncertain | – | held | uncertain | lost | lost | released |
- * | lost, released | final | | | | | |
+ * | state | grant | resumed | renewed | failed, late | deadline | refused | released |
+ * | --- | --- | --- | --- | --- | --- | --- | --- |
+ * | waiting | held (late: renewing) | uncertain (late: lost) | – | waiting | – | lost | released |
+ * | renewing | – | – | held | renewing | – | lost | released |
+ * | held | – | – | held | uncertain | lost | lost | released |
+ * | uncertain | – | – | held | uncertain | lost | lost | released |
+ * | lost, released | final | | | | | | |
  *
  * `renewing` is seen from outside as `waiting`: a grant whose answer came after its own term makes nothing held nor lost.
  * `safeUntil` is counted from the moment the request was *sent*, so that no delay of an answer can stretch it. The
@@ -30,6 +30,8 @@ export type HoldState = "waiting" | "held" | "uncertain" | "lost" | "released";
 export type HoldEvent =
   /** The coordinator granted, or granted again, `token` for a term; the request left at `sentAt`. */
   | { kind: "granted"; token: Token; sentAt: MonoTime; termMs: number }
+  /** A process before this one held `token`, and what it was promised ends at `safeUntil`. */
+  | { kind: "resumed"; token: Token; safeUntil: MonoTime }
   | { kind: "renewed"; sentAt: MonoTime; termMs: number }
   /** A renewal failed, is late, or its outcome is unknown. */
   | { kind: "doubt" }
@@ -72,6 +74,10 @@ const stepWaiting = (
   switch (event.kind) {
     case "granted":
       return entitled(event.token, event, now);
+    case "resumed":
+      return now < event.safeUntil
+        ? { state: "uncertain", token: event.token, safeUntil: event.safeUntil }
+        : { state: "lost", reason: "deadline" };
     case "renewed":
       return hold.state === "renewing" ? entitled(hold.token, event, now) : hold;
     case "refused":
@@ -101,6 +107,7 @@ const stepLive = (hold: Extract<Hold, { state: "held" | "uncertain" }>, event: H
       return { state: "lost", reason: event.reason };
     case "released":
       return { state: "released" };
+    case "resumed":
     case "tick":
       return hold;
     default: {

@@ -319,3 +319,71 @@ describe("giving back", () => {
     expect(state(bench)).toBe("held");
   });
 });
+
+describe("a right of a process before this one", () => {
+  const resumed = (
+    safeForMs: number,
+    prepare?: (coordinator: FakeCoordinator, clock: FakeClock) => void,
+  ): Bench =>
+    begin(prepare, {
+      attempt: "0f8fad5b-d9cb-469f-a165-70867728950e",
+      resume: { grant: grantOf(41n).value, safeForMs },
+    });
+
+  it("FM-35 is uncertain until it is renewed, at once and without an acquire", async () => {
+    const bench = resumed(8000);
+    expect(bench.holding.view()).toMatchObject({ state: "uncertain", token: 41n, safeForMs: 8000 });
+    await bench.clock.advance(0);
+    expect(bench.holding.view()).toMatchObject({ state: "held", token: 41n, safeForMs: 13_500 });
+    expect(await bench.holding.granted).toMatchObject({ kind: "granted", token: 41n });
+    expect(bench.coordinator.count("acquire")).toBe(0);
+    expect(bench.coordinator.calls[0]).toMatchObject({ verb: "renew", attempt: bench.holding.attempt });
+  });
+
+  it("FM-35 is lost by its old deadline if nobody renews it", async () => {
+    const bench = resumed(8000, (coordinator) => {
+      coordinator.answers.renew = hangs;
+    });
+    await bench.clock.advance(7999);
+    expect(state(bench)).toBe("uncertain");
+    await bench.clock.advance(1);
+    expect(bench.holding.view()).toMatchObject({ state: "lost", reason: "deadline" });
+    expect(await bench.holding.granted).toEqual({ kind: "lost", reason: "deadline" });
+  });
+
+  it.each([0, -1, -Infinity])(
+    "FM-35 with %d ms left it is lost, and given back all the same",
+    async (left) => {
+      const bench = resumed(left);
+      expect(state(bench)).toBe("lost");
+      await settle();
+      expect(bench.coordinator.calls).toEqual([]);
+      expect(await bench.holding.release()).toEqual({ kind: "released" });
+      expect(bench.coordinator.calls).toMatchObject([{ verb: "release", token: 41n }]);
+    },
+  );
+});
+
+describe("a right that is let go", () => {
+  it("is renewed no more, given back by nobody, and lost by its deadline", async () => {
+    const bench = await held();
+    await bench.clock.advance(2000);
+    bench.holding.letGo();
+    expect(state(bench)).toBe("uncertain");
+    await bench.clock.advance(60_000);
+    expect(bench.states).toEqual(["held", "uncertain", "lost"]);
+    expect(bench.coordinator.calls.map((call) => call.verb)).toEqual(["acquire"]);
+  });
+});
+
+describe("an end that nobody knows", () => {
+  it("is asked for again", async () => {
+    const bench = await held((coordinator) => {
+      coordinator.answers.release = () =>
+        coordinator.count("release") === 1 ? { silent: "reset" } : { value: { released: true } };
+    });
+    expect(await bench.holding.release()).toMatchObject({ kind: "unknown" });
+    expect(await bench.holding.release()).toEqual({ kind: "released" });
+    expect(bench.coordinator.count("release")).toBe(2);
+  });
+});

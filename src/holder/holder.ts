@@ -18,6 +18,7 @@ import {
   type HoldOptions,
   type Known,
   type NoGrant,
+  type Resume,
   slept,
   untilGranted,
   type WaitEnd,
@@ -49,10 +50,13 @@ export interface Holding {
   /** The state now: the deadline is judged before anything is told. */
   view(): HoldView;
   subscribe(listener: (view: HoldView) => void): () => void;
+  /** Renews no more and gives nothing back: the right runs out by its own term, and is then lost by `deadline`. */
+  letGo(): void;
   /**
    * Ends the wait or the renewals and gives the right back in one request of at most 2 s. To be called in every case,
    * once the work is over: also after a wait without a right (a grant may have come too late to be one) and after a
-   * loss by `deadline` (a renewal that was under way may have kept the lease alive).
+   * loss by `deadline` (a renewal that was under way may have kept the lease alive). Asks again after an end that was
+   * `unknown`.
    */
   release(): Promise<ReleaseEnd>;
 }
@@ -71,7 +75,7 @@ const start = (
   options: HoldOptions,
   signal: AbortSignal | undefined,
 ): Holding => {
-  const { resource, label } = options;
+  const { resource, label, resume } = options;
   const attempt = options.attempt ?? random.uuid();
   const right = makeRight({ resource, clock, log });
   const granted = Promise.withResolvers<WaitEnd>();
@@ -101,16 +105,30 @@ const start = (
   const held = (token: Token) => ({ attempt, token });
 
   const run = async (): Promise<void> => {
-    const end = await untilGranted({ options, clock, random, right, over: over.signal, acquire });
+    const end =
+      resume === undefined
+        ? await untilGranted({ options, clock, random, right, over: over.signal, acquire })
+        : takeUp(resume);
     if (end.kind === "granted") {
-      known = end;
-      right.step(
-        { kind: "granted", token: end.token, sentAt: end.sentAt, termMs: end.leaseDurationMs },
-        { guarantee: end.guarantee },
-      );
+      if (resume === undefined) entitle(end);
       await keepRenewing(end);
     }
     if (waiting) endWait(withoutRight(right.now(), end));
+  };
+
+  const takeUp = ({ grant, safeForMs }: Resume): Asked => {
+    const { token, guarantee } = grant;
+    known = { ...grant, sentAt: after(clock.mono(), -grant.leaseDurationMs) };
+    const safeUntil = after(clock.mono(), safeForMs);
+    right.step({ kind: "resumed", token, safeUntil }, { guarantee });
+    return { kind: "granted", ...known };
+  };
+
+  const entitle = (answer: Known): void => {
+    known = answer;
+    const { token, sentAt, leaseDurationMs, guarantee } = answer;
+    right.step({ kind: "granted", token, sentAt, termMs: leaseDurationMs }, { guarantee });
+    options.onTerm?.(answer);
   };
 
   /** A bug: the state is left to the deadline, which a right without renewals meets soon. */
@@ -146,6 +164,7 @@ const start = (
           { kind: "renewed", sentAt: reply.sentAt, termMs: reply.value.leaseDurationMs },
           { guarantee },
         );
+        options.onTerm?.({ ...grant, ...reply.value, sentAt: reply.sentAt });
         continue;
       }
       if (reply.kind === "refused" && reply.problem.code === "lost") {
@@ -186,6 +205,11 @@ const start = (
 
   const running = run().catch(failed);
   let releasing: Promise<ReleaseEnd> | undefined;
+  const release = async (): Promise<ReleaseEnd> => {
+    const end = await (releasing ??= giveBack());
+    if (end.kind === "unknown") releasing = undefined;
+    return end;
+  };
   return {
     resource,
     attempt,
@@ -193,7 +217,11 @@ const start = (
     lost: right.lost,
     view: right.view,
     subscribe: right.subscribe,
-    release: () => (releasing ??= giveBack()),
+    letGo() {
+      stop();
+      right.step({ kind: "doubt" }, { ...right.notes(), trouble: "it is not renewed any more" });
+    },
+    release,
   };
 };
 

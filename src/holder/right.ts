@@ -47,6 +47,7 @@ export interface Right {
   step: (event: HoldEvent, notes?: HoldNotes) => Hold;
   /** As {@link step} where only time passed. */
   now: (notes?: HoldNotes) => Hold;
+  notes: () => HoldNotes;
   view: () => HoldView;
   /** `listener` hears every change from now on; returns what ends that. */
   subscribe: (listener: (view: HoldView) => void) => () => void;
@@ -119,6 +120,7 @@ export const makeRight = ({ resource, clock, log }: RightDeps): Right => {
   return {
     step,
     now: (notes) => step(tick, notes),
+    notes: () => notes,
     view: () => viewOf(step(tick)),
     subscribe(listener) {
       listeners.add(listener);

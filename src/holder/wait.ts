@@ -18,6 +18,16 @@ export interface HoldOptions {
   waitMs?: number | undefined;
   /** Milliseconds to wait for the coordinator's first answer; left out: for as long as it takes. */
   contactMs?: number | undefined;
+  /** What this attempt was promised in a process before this one: taken up as `uncertain`, and renewed at once. */
+  resume?: Resume | undefined;
+  /** Called with each term that was answered, once the state follows from it. */
+  onTerm?: ((known: Known) => void) | undefined;
+}
+
+export interface Resume {
+  grant: Grant;
+  /** Milliseconds that are left of it; 0 or less: lost by `deadline`. */
+  safeForMs: number;
 }
 
 /** How the wait ended: with the right, or without. */

@@ -56,7 +56,7 @@ const reasons: readonly string[] = [
   "forced",
   "deleted",
 ] satisfies LossReason[];
-const isReason = (text: string): text is LossReason => reasons.includes(text);
+export const isReason = (text: string): text is LossReason => reasons.includes(text);
 const reasonOf = (value: unknown): LossReason | undefined => {
   const text = textOf(value);
   return text !== undefined && isReason(text) ? text : undefined;

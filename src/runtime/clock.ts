@@ -28,7 +28,8 @@ export interface MachineTime {
   boot(): number | undefined;
 }
 
-const machineTime: MachineTime = {
+/** The time of this machine. */
+export const machineTime: MachineTime = {
   running: () => Number(process.hrtime.bigint()) / 1e6,
   boot: () => {
     try {

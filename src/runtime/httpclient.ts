@@ -88,8 +88,9 @@ export const makeHttpClient = (options: HttpClientOptions): HttpClient => {
     const ca = await readCa();
     const bearer = await readBearer();
     const body = given.body === undefined ? undefined : JSON.stringify(given.body);
+    const pool = poolFor(ca);
     const options: RequestOptions = {
-      agent: poolFor(ca),
+      agent: pool,
       method: given.method,
       host: base.hostname.replace(/^\[|\]$/g, ""),
       port: base.port || 443,
@@ -103,10 +104,20 @@ export const makeHttpClient = (options: HttpClientOptions): HttpClient => {
         ...given.headers,
       },
     };
-    return exchange(options, body, given.timeoutMs, clock, signal);
+    try {
+      return await exchange(options, body, given.timeoutMs, clock, signal);
+    } catch (error) {
+      if (!signal?.aborted) dropIdle(pool);
+      throw error;
+    }
   };
 
   return { send, close: () => agent?.pool.destroy() };
+};
+
+/** Where one connection was dead, those that lie idle beside it are not tried one after the other. */
+const dropIdle = (pool: Agent): void => {
+  for (const sockets of Object.values(pool.freeSockets)) for (const socket of sockets ?? []) socket.destroy();
 };
 
 const exchange = (

@@ -38,9 +38,17 @@ interface Step {
 
 const exitCodeOf = (signal: "SIGTERM" | "SIGINT"): number => 128 + constants.signals[signal];
 
-/** Listens to SIGTERM and SIGINT, and ends the process on an error that nobody caught. */
-export const makeLifecycle = (deps: { clock: Clock; log: Logger; process: ProcessLike }): Lifecycle => {
-  const { clock, log, process } = deps;
+/**
+ * Listens to SIGTERM and SIGINT, and ends the process on an error that nobody caught. `asked`: exit code of an orderly end
+ * by a signal; left out: 128 + signal.
+ */
+export const makeLifecycle = (deps: {
+  clock: Clock;
+  log: Logger;
+  process: ProcessLike;
+  asked?: number;
+}): Lifecycle => {
+  const { clock, log, process, asked } = deps;
   const steps: Step[] = [];
   const stopping = new AbortController();
   let ending: Promise<void> | undefined;
@@ -79,7 +87,7 @@ export const makeLifecycle = (deps: { clock: Clock; log: Logger; process: Proces
       return;
     }
     log.info({ signal }, "stopping");
-    void stop(exitCodeOf(signal));
+    void stop(asked ?? exitCodeOf(signal));
   };
   process.on("SIGTERM", onSignal("SIGTERM"));
   process.on("SIGINT", onSignal("SIGINT"));

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { type LogFields, type LogLevel, makeLogger } from "./logger.ts";
+import { type LogLevel, makeLogger } from "./logger.ts";
+import type { LogFields } from "./redact.ts";
 
 const capture = (level: LogLevel = "debug") => {
   const lines: string[] = [];
