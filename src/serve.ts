@@ -15,6 +15,7 @@ import { makeCoordinator } from "./coordinator/coordinator.ts";
 import type { Resources } from "./coordinator/deps.ts";
 import { addRoutes } from "./coordinator/http.ts";
 import { makeWaiterMirror } from "./coordinator/waitermirror.ts";
+import { makeWaitingEvents } from "./coordinator/waiting.ts";
 import { takeableAt } from "./core/observation.ts";
 import type { ResourceSpec } from "./core/resource.ts";
 import type { LeaseObject } from "./api/lease.ts";
@@ -42,6 +43,8 @@ import { makeLifecycle, type ProcessLike } from "./runtime/lifecycle.ts";
 import { type Logger, makeLogger } from "./runtime/logger.ts";
 import { makeMetrics } from "./runtime/metrics.ts";
 import { makeStatusStore } from "./store/status.ts";
+import { makeRefusalEvents } from "./webhook/events.ts";
+import { addInjection } from "./webhook/route.ts";
 
 export interface ServeEnvironment {
   clock: Clock;
@@ -228,7 +231,10 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
       log,
       metrics,
     },
-    { onWaiting: (resource, waiting) => mirror.note(resource, waiting) },
+    {
+      onWaiting: (resource, waiting) => mirror.note(resource, waiting),
+      onWait: makeWaitingEvents({ book, events, resources }),
+    },
   );
 
   let draining = false;
@@ -254,6 +260,14 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
       });
     },
   });
+
+  if (config.injection !== undefined)
+    addInjection(api, {
+      settings: config.injection,
+      clock,
+      duration: metrics.webhookDuration,
+      onRefused: makeRefusalEvents({ resources, events }),
+    });
 
   const ops = makeOpsServer({
     clock,

@@ -1,5 +1,6 @@
 /** Configuration of `fenceline controller`: one YAML file, strict, so that a misspelt name is refused and not ignored. */
 import { z } from "zod";
+import { cpuMessage, memoryMessage, readCpu, readMemory } from "./injection.ts";
 import { systemNamespace } from "./names.ts";
 import { namespaceText } from "./text.ts";
 
@@ -17,6 +18,31 @@ const address = (port: number) =>
     .default({ host: "0.0.0.0", port });
 
 const path = z.string().min(1);
+
+/** A quantity as people write it, read into a number. */
+const quantity = (read: (text: string) => number | undefined, error: string) =>
+  z.string({ error }).transform((text, context) => {
+    const value = read(text);
+    if (value !== undefined) return value;
+    context.issues.push({ code: "custom", message: error, input: text });
+    return z.NEVER;
+  });
+
+const serverMessage = "give https://host:port of the coordinator's Service";
+
+const injection = z.strictObject({
+  image: z.string().min(1).max(512).describe("Of the agent: this same image."),
+  imagePullPolicy: z.enum(["Always", "IfNotPresent", "Never"]).default("IfNotPresent"),
+  server: z
+    .string()
+    .regex(/^https:\/\/[^/@?#\s]+$/, { error: serverMessage })
+    .describe("Where agents find the coordinator: `https://host:port`."),
+  cpu: quantity(readCpu, cpuMessage).prefault("20m").describe("What an agent requests."),
+  memory: quantity(readMemory, memoryMessage)
+    .prefault("96Mi")
+    .describe("What an agent requests, and its limit."),
+  logLevel: z.enum(["debug", "info", "warn", "error"]).default("info").describe("Of the agents."),
+});
 
 export const controllerConfig = z.strictObject({
   namespace: namespaceText
@@ -42,6 +68,9 @@ export const controllerConfig = z.strictObject({
     .describe(
       "Of the API: two PEM files, or a Secret of type kubernetes.io/tls in `namespace`. Reloaded when it changes.",
     ),
+  injection: injection
+    .optional()
+    .describe("Left out: pods are not injected, and the webhook's path is not there."),
   logLevel: z.enum(["debug", "info", "warn", "error"]).default("info"),
   metricsPerResource: z.boolean().default(false).describe("Also one series of tokens per resource."),
 });

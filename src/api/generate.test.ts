@@ -137,7 +137,9 @@ describe("what the server sends", () => {
 });
 
 test("policies follow the installation's namespace and accounts", () => {
-  const text = JSON.stringify(policies({ systemNamespace: "elsewhere", accounts: ["one", "two"] }));
+  const text = JSON.stringify(
+    policies({ systemNamespace: "elsewhere", accounts: ["one", "two"], agentRepository: "mirror/fenceline" }),
+  );
   expect(text).toContain("['system:serviceaccount:elsewhere:one', 'system:serviceaccount:elsewhere:two']");
   expect(text).not.toContain("fenceline-system");
 });

@@ -1,5 +1,5 @@
 /**
- * Writes what is generated from the schemas: `crds/`, `deploy/policies/`, `docs/reference/`.
+ * Writes what is generated from the schemas: `crds/`, `deploy/policies/`, `deploy/webhook/`, `docs/reference/`.
  *
  * With `--check` it writes nothing, names each file that differs, and exits 1 if there is one.
  */
@@ -10,8 +10,10 @@ import { Document } from "yaml";
 import { customResourceDefinition, type Definition, type JsonSchema } from "./crd.ts";
 import { fencedResourceDefinition } from "./fencedresource.ts";
 import { fencedSequenceDefinition } from "./fencedsequence.ts";
-import { group, systemAccount, systemNamespace } from "./names.ts";
+import { imageRepository } from "./injection.ts";
+import { group, systemAccount, systemNamespace, systemService } from "./names.ts";
 import { policies } from "./policies.ts";
+import { injectionWebhook } from "./webhook.ts";
 import { customResourcesPage, httpApiPage } from "./reference.ts";
 
 const definitions: readonly Definition[] = [fencedResourceDefinition, fencedSequenceDefinition];
@@ -32,10 +34,10 @@ export const generated = (): Map<string, string> =>
       `crds/${group}_${definition.plural}.yaml`,
       yaml([customResourceDefinition(definition)]),
     ]),
-    ...policies({ systemNamespace, accounts: [systemAccount] }).map(({ name, objects }): [string, string] => [
-      `deploy/policies/${name}.yaml`,
-      yaml(objects),
-    ]),
+    ...policies({ systemNamespace, accounts: [systemAccount], agentRepository: imageRepository }).map(
+      ({ name, objects }): [string, string] => [`deploy/policies/${name}.yaml`, yaml(objects)],
+    ),
+    ["deploy/webhook/injection.yaml", yaml([injectionWebhook({ systemNamespace, service: systemService })])],
     ["docs/reference/custom-resources.md", page(customResourcesPage(definitions))],
     ["docs/reference/http-api.md", page(httpApiPage())],
   ]);

@@ -15,6 +15,8 @@ export type Verb = "acquire" | "force" | "reconcile";
 export const systemNamespace = "fenceline-system";
 /** The service account of controller and coordinator unless the installation says otherwise. */
 export const systemAccount = "fenceline-controller";
+/** The Service of coordinator and webhook unless the installation says otherwise. */
+export const systemService = "fenceline";
 
 /** The leader-election Lease in the system namespace: no resource's Lease can be called like this. */
 export const leaderLease = "controller.fenceline.dev";

@@ -8,6 +8,8 @@
  */
 import type { JsonSchema } from "./crd.ts";
 import { confirmDelete, group, leaderLease, leaseAnnotations, resourceLabel, version } from "./names.ts";
+import { podPolicy, warningPolicies } from "./podpolicies.ts";
+import { both, cel, manifest, note, type Policy, same, type Validation } from "./policy.ts";
 import { tokenPattern } from "./text.ts";
 
 /** Where Fenceline runs, and as whom. */
@@ -15,42 +17,9 @@ export interface PolicyOptions {
   systemNamespace: string;
   /** Names of the service accounts that write Leases, sequences and status. */
   accounts: readonly string[];
+  /** The image that agents are started from, without tag and digest. */
+  agentRepository: string;
 }
-
-interface Named {
-  name: string;
-  expression: string;
-}
-
-interface Validation {
-  expression: string;
-  message?: string;
-  messageExpression?: string;
-  reason?: "Forbidden" | "Invalid";
-}
-
-interface Policy {
-  name: string;
-  /** For the reader of the manifest. */
-  comment: string;
-  rules: { group: string; version: string; resources: string[]; operations: string[] }[];
-  objectSelector?: JsonSchema;
-  matchConditions?: Named[];
-  variables?: Named[];
-  validations: Validation[];
-}
-
-/** Text as a CEL literal. */
-const cel = (text: string): string => `'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
-
-/** CEL: one annotation as text, "" where it is missing. */
-const note = (object: "object" | "oldObject", key: string): string =>
-  `${object}.metadata.?annotations[?${cel(key)}].orValue('')`;
-
-/** CEL: the same field of both objects, or missing in both. */
-const same = (path: string): string => `object.${path} == oldObject.${path}`;
-
-const both = (...parts: string[]): string => parts.join(" && ");
 
 /** A raise beyond this would burn a noticeable part of the range. */
 const largeRaise = "4294967296";
@@ -292,42 +261,6 @@ const resourcePolicy = (): Policy => ({
   ],
 });
 
-const manifest = (policy: Policy): JsonSchema[] => {
-  const metadata = {
-    name: `${policy.name}.${group}`,
-    labels: { "app.kubernetes.io/name": "fenceline" },
-  };
-  const head = { apiVersion: "admissionregistration.k8s.io/v1" };
-  return [
-    {
-      ...head,
-      kind: "ValidatingAdmissionPolicy",
-      metadata: { ...metadata, annotations: { "kubernetes.io/description": policy.comment } },
-      spec: {
-        failurePolicy: "Fail",
-        matchConstraints: {
-          ...(policy.objectSelector === undefined ? {} : { objectSelector: policy.objectSelector }),
-          resourceRules: policy.rules.map((rule) => ({
-            apiGroups: [rule.group],
-            apiVersions: [rule.version],
-            operations: rule.operations,
-            resources: rule.resources,
-          })),
-        },
-        ...(policy.matchConditions === undefined ? {} : { matchConditions: policy.matchConditions }),
-        ...(policy.variables === undefined ? {} : { variables: policy.variables }),
-        validations: policy.validations,
-      },
-    },
-    {
-      ...head,
-      kind: "ValidatingAdmissionPolicyBinding",
-      metadata,
-      spec: { policyName: metadata.name, validationActions: ["Deny"] },
-    },
-  ];
-};
-
 /** Every policy with its binding, by a short name. */
 export const policies = (options: PolicyOptions): { name: string; objects: JsonSchema[] }[] => {
   const users = options.accounts.map((account) =>
@@ -342,5 +275,7 @@ export const policies = (options: PolicyOptions): { name: string; objects: JsonS
     sequencePolicy(ours),
     definitionPolicy(),
     resourcePolicy(),
+    podPolicy(options.agentRepository),
+    ...warningPolicies(),
   ].map((policy) => ({ name: policy.name, objects: manifest(policy) }));
 };

@@ -87,9 +87,9 @@ const fieldOf = (path: readonly PropertyKey[]): string =>
   }, "") || "body";
 
 /** A name of the caller's own, shortened and without anything that a terminal would obey. */
-const shown = (text: string): string => {
-  const plain = text.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, "?");
-  return plain.length <= 64 ? plain : `${plain.slice(0, 63)}…`;
+export const shown = (text: string, max = 64): string => {
+  const plain = text.slice(0, max + 1).replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, "?");
+  return plain.length <= max ? plain : `${plain.slice(0, max - 1)}…`;
 };
 
 /** Reads `value` by `schema`, or says in one line what is wrong with its first bad field. */

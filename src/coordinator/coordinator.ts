@@ -43,6 +43,8 @@ export interface CoordinatorOptions {
   limits?: WaitLimits;
   /** Hears how many wait for `namespace/name` on this replica, whenever that changes. */
   onWaiting?: (resource: string, waiting: number) => void;
+  /** Hears of a call that begins to wait, and again whenever somebody else has the resource meanwhile. */
+  onWait?: (call: AcquireCall) => void;
 }
 
 /** How long a loser gives the watch to show it the winner before it asks. */
@@ -106,6 +108,7 @@ export const makeCoordinator = (deps: Deps, options: CoordinatorOptions = {}): C
     asked: Omit<Acquisition, "resource"> & { resource: ResourceName },
     place: Place,
     deadline: MonoTime,
+    waits: () => void,
   ): Promise<Granted | Refusal> => {
     const { resource, signal } = asked;
     // Who has it already does not stand in line behind those who wait for it.
@@ -118,6 +121,7 @@ export const makeCoordinator = (deps: Deps, options: CoordinatorOptions = {}): C
     };
     const quiet = [book.onChange(resource, ring), waiters.onChange(keyOf(resource), ring)];
     let holder: string | undefined;
+    let told: string | undefined;
     let conflicts = 0;
     try {
       for (;;) {
@@ -144,6 +148,9 @@ export const makeCoordinator = (deps: Deps, options: CoordinatorOptions = {}): C
         if (stop.signal.aborted) return draining();
         if (signal.aborted || clock.mono() >= deadline)
           return busy(resource, place, holder ?? holderNow(resource));
+        const has = holderNow(resource) ?? "nobody yet";
+        if (has !== told) waits();
+        told = has;
         await pause(until, signal, armed);
       }
     } finally {
@@ -165,7 +172,9 @@ export const makeCoordinator = (deps: Deps, options: CoordinatorOptions = {}): C
         retryAfterMs: 5000,
       });
     try {
-      const answer = await queue({ resource, me, note, signal }, place, deadline);
+      const answer = await queue({ resource, me, note, signal }, place, deadline, () =>
+        options.onWait?.(call),
+      );
       // Only who waits keeps a place: a single question leaves nothing behind.
       if (answer.outcome !== "refused" || answer.code !== "busy" || call.waitMs === 0) place.leave();
       return answer;

@@ -23,6 +23,7 @@ const names = [
   "token_gaps_total",
   "tokens_reserved_total",
   "watch_restarts_total",
+  "webhook_duration_seconds",
 ].map((name) => `fenceline_${name}`);
 
 const namesOf = (text: string): string[] =>

@@ -145,6 +145,7 @@ export const makeMetrics = ({ perResource }: MetricsOptions) => {
     ),
     watchRestartsTotal: counter(to, "watch_restarts_total", "Watches that were opened again."),
     reconcileDuration: histogram(to, "reconcile_duration_seconds", "Time of one reconcile.", fast),
+    webhookDuration: histogram(to, "webhook_duration_seconds", "Time to decide on one pod.", fast),
     /** Only with `perResource`. Remove the series of a resource that is gone. */
     resourceToken: perResource
       ? new Gauge({

@@ -1,0 +1,86 @@
+/** The webhook in this process, and a cluster that asks it about the pods of some namespaces. */
+import { randomBytes } from "node:crypto";
+import { injectPath } from "../../../src/api/injection.ts";
+import { systemNamespace, systemService } from "../../../src/api/names.ts";
+import { injectionWebhook } from "../../../src/api/webhook.ts";
+import { systemClock, systemRandom } from "../../../src/runtime/clock.ts";
+import { listen, makeApiServer } from "../../../src/runtime/httpserver.ts";
+import { silentLogger } from "../../../src/runtime/logger.ts";
+import type { InjectionSettings } from "../../../src/webhook/inject.ts";
+import { addInjection, type RouteDeps } from "../../../src/webhook/route.ts";
+import type { Cluster } from "../cluster/cluster.ts";
+import { makeCertificate } from "../faultproxy/certificate.ts";
+
+export type Refusal = Parameters<RouteDeps["onRefused"]>[0];
+
+export interface Webhook extends AsyncDisposable {
+  url: string;
+  caBundle: string;
+  refused: Refusal[];
+}
+
+/** Serves on a free port of 127.0.0.1. */
+export const startWebhook = async (settings: InjectionSettings): Promise<Webhook> => {
+  const { cert, key } = makeCertificate({ commonName: "webhook", names: ["127.0.0.1"] });
+  const app = await makeApiServer({
+    clock: systemClock,
+    random: systemRandom,
+    log: silentLogger,
+    certificate: {
+      name: "webhook",
+      pollMs: 3_600_000,
+      read: async () => ({ cert: Buffer.from(cert), key: Buffer.from(key) }),
+    },
+  });
+  const refused: Refusal[] = [];
+  addInjection(app, {
+    settings,
+    clock: systemClock,
+    duration: { observe() {} },
+    onRefused: (each) => refused.push(each),
+  });
+  const port = await listen(app, "127.0.0.1", 0);
+  return {
+    url: `https://127.0.0.1:${port}${injectPath}`,
+    caBundle: Buffer.from(cert).toString("base64"),
+    refused,
+    [Symbol.asyncDispose]: () => app.close(),
+  };
+};
+
+interface Configuration {
+  metadata: { name: string };
+  webhooks: {
+    clientConfig: object;
+    failurePolicy: string;
+    namespaceSelector: { matchExpressions: object[] };
+  }[];
+}
+
+/**
+ * Our configuration, for these namespaces alone (others share the cluster), asked at `url`. Returns its name.
+ */
+export const registerWebhook = async (
+  cluster: Cluster,
+  namespaces: readonly string[],
+  { url, caBundle, failurePolicy = "Fail" }: { url: string; caBundle: string; failurePolicy?: string },
+): Promise<string> => {
+  const made = injectionWebhook({ systemNamespace, service: systemService }) as unknown as Configuration;
+  const name = `inject-${randomBytes(4).toString("hex")}.fenceline.dev`;
+  await cluster.apply({
+    ...made,
+    metadata: { ...made.metadata, name },
+    webhooks: made.webhooks.map((webhook) => ({
+      ...webhook,
+      failurePolicy,
+      clientConfig: { url, caBundle },
+      namespaceSelector: {
+        matchExpressions: [
+          ...webhook.namespaceSelector.matchExpressions,
+          { key: "kubernetes.io/metadata.name", operator: "In", values: namespaces },
+        ],
+      },
+    })),
+  });
+  return name;
+};
