@@ -7,6 +7,7 @@ import type { FencedSequence } from "./api/fencedsequence.ts";
 import { leaderLease, leaseName, resourceLabel, resourceLabelValue, leaseAnnotations } from "./api/names.ts";
 import { resourceSpec } from "./api/resourcespec.ts";
 import { parse } from "./api/text.ts";
+import { makePostgresDriver } from "./boundary/driver.ts";
 import { makeBoundaries } from "./boundary/registry.ts";
 import { makeController } from "./controller/controller.ts";
 import { makeAuth } from "./coordinator/auth.ts";
@@ -195,7 +196,8 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
   };
   const statusStore = makeStatusStore({ client, issuer, clock, random });
   const storeOf = ({ store }: ResourceSpec) => (store === "Status" ? statusStore : undefined);
-  const boundaries = makeBoundaries({});
+  const postgres = makePostgresDriver({ client, issuer, namespace: config.namespace, clock, metrics });
+  const boundaries = makeBoundaries({ PostgreSQL: postgres.driver });
   const leaseAccess = makeLeases(client);
   const events = makeEventRecorder({
     client,
@@ -291,7 +293,12 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
     client,
     ref: { namespace: config.namespace, name: leaderLease },
     identity: `${replica}/${random.uuid()}`,
-    lead: (signal) => controller.run(signal),
+    async lead(signal) {
+      await Promise.all([
+        controller.run(signal),
+        postgres.watch((resource) => controller.stirred(resource), signal),
+      ]);
+    },
     clock,
     random,
     log,
@@ -316,6 +323,7 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
   lifecycle.onStop("watches", bounds.serversMs, async () => {
     watches.abort(new Error("the process is ending"));
     await Promise.all(running);
+    postgres.end();
     await transport.close();
   });
 

@@ -415,6 +415,9 @@ export const fencedResourceDefinition: Definition = {
   status,
 };
 
+/** Reads the text of the boundary of a resource, as it stands in its specification. Throws a ZodError on any other. */
+export const parseBoundary = (text: string): BoundarySpec => boundarySpec.parse(JSON.parse(text));
+
 export type FencedResourceSpec = z.infer<typeof spec>;
 export type FencedResourceStatus = z.infer<typeof status>;
 export type BoundarySpec = z.infer<typeof boundarySpec>;

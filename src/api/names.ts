@@ -97,7 +97,10 @@ export const conditionReasons = {
     "BoundaryNotInstalled",
     "BoundaryUnreachable",
     "BoundaryClosed",
+    "BoundaryOpen",
     "SecretForbidden",
+    "SecretMissing",
+    "SecretInvalid",
     "IssuerMismatch",
   ],
   TokensConsistent: [

@@ -13,7 +13,13 @@ export type Guard =
   | { kind: "ready"; hash: string; onGrant: boolean; boundary: Boundary }
   | { kind: "unready"; reason: string; message: string };
 
+export interface GuardOptions {
+  /** The credential is read now; else one that was read before will do. */
+  fresh?: boolean;
+  signal?: AbortSignal;
+}
+
 /** Finds the boundary of a resource. One per process; drivers keep their connections. */
 export interface Boundaries {
-  guard(resource: ResourceSpec, leaseUid: string, signal?: AbortSignal): Promise<Guard>;
+  guard(resource: ResourceSpec, leaseUid: string, options?: GuardOptions): Promise<Guard>;
 }

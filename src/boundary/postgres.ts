@@ -15,7 +15,9 @@ import { type Blocker, evict } from "../postgres/statements/evict.ts";
 import { mark } from "../postgres/statements/mark.ts";
 import { reopen } from "../postgres/statements/reopen.ts";
 import type { Clock } from "../runtime/clock.ts";
-import type { Advance, Boundary } from "./port.ts";
+import type { Wanted } from "./install.ts";
+import { type Advance, type Boundary, unissued } from "./port.ts";
+import { verifyGuard } from "./verification.ts";
 
 export interface PostgresBoundaryDeps {
   database: Database;
@@ -30,6 +32,10 @@ export interface PostgresBoundaryDeps {
   evictAfterMs: number;
   /** Told of each session that was ended. */
   onEvicted?: (pid: number) => void;
+  /** How the guard is to be. */
+  wanted: Wanted;
+  /** Left out where the guard is installed by people. */
+  install?: Boundary["install"];
 }
 
 /** So long an advance may wait with a connection that others need. */
@@ -68,7 +74,7 @@ const unmoved = (blockers: readonly Blocker[]): string =>
     .join(", ");
 
 export const makePostgresBoundary = (deps: PostgresBoundaryDeps): Boundary => {
-  const { database, waiting, resource, issuer, clock, evictAfterMs, onEvicted } = deps;
+  const { database, waiting, resource, issuer, clock, evictAfterMs, onEvicted, wanted, install } = deps;
 
   /** Waits for the holders, and ends them after the limit. */
   const wait = async (
@@ -140,12 +146,14 @@ export const makePostgresBoundary = (deps: PostgresBoundaryDeps): Boundary => {
       try {
         const [row] = await database.run(mark(resource), { signal });
         if (row === undefined) return { outcome: "missing" };
+        if (row.issuer !== null && row.issuer !== issuer)
+          return { outcome: "issuer_mismatch", issuer: row.issuer };
         return {
           outcome: "ok",
           granted: parseToken(row.granted) ?? noToken,
           used: parseToken(row.used) ?? noToken,
-          refused: BigInt(row.refused),
-          closing: row.closing ?? undefined,
+          refused: { stale: BigInt(row.stale), missing: BigInt(row.missing) },
+          closing: row.issuer === null ? unissued : (row.closing ?? undefined),
         };
       } catch (error) {
         if (!(error instanceof DatabaseError)) {
@@ -153,7 +161,7 @@ export const makePostgresBoundary = (deps: PostgresBoundaryDeps): Boundary => {
           throw error;
         }
         // Not installed is not unreachable: somebody has to install it.
-        if (["FNC03", "3F000", "42883", "42P01"].includes(error.sqlstate ?? ""))
+        if (["3F000", "42883", "42P01", "42703"].includes(error.sqlstate ?? ""))
           return { outcome: "missing" };
         return { outcome: "unknown", message: error.message };
       }
@@ -161,7 +169,8 @@ export const makePostgresBoundary = (deps: PostgresBoundaryDeps): Boundary => {
 
     async reopen(token, holder, closing, signal) {
       try {
-        const [row] = await database.run(reopen(resource, token, holder, closing, issuer), { signal });
+        const id = closing === unissued ? undefined : closing;
+        const [row] = await database.run(reopen(resource, token, holder, id, issuer), { signal });
         if (row?.opened === true) return { outcome: "ok" };
         return { outcome: "unknown", message: "it is open, or closed by another id: look again" };
       } catch (error) {
@@ -170,5 +179,8 @@ export const makePostgresBoundary = (deps: PostgresBoundaryDeps): Boundary => {
         return outcomeOf(error);
       }
     },
+
+    verify: (signal) => verifyGuard(database, resource, wanted, signal),
+    ...(install !== undefined && { install }),
   };
 };

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { ResourceSpec } from "../core/resource.ts";
-import type { Boundaries } from "./guard.ts";
+import type { Boundaries, GuardOptions } from "./guard.ts";
 import type { Boundary } from "./port.ts";
 
 /** The boundary that a spec leads to, with what identifies the way there (the Secret's uid and version). */
@@ -9,7 +9,7 @@ export type Reached =
   | { kind: "unready"; reason: string; message: string };
 
 /** Reaches the boundaries of one type. Keeps its connections; a spec that changed is reached anew. */
-export type BoundaryDriver = (resource: ResourceSpec, signal?: AbortSignal) => Promise<Reached>;
+export type BoundaryDriver = (resource: ResourceSpec, options: GuardOptions) => Promise<Reached>;
 
 type Drivers = Partial<Record<ResourceSpec["boundary"]["type"], BoundaryDriver>>;
 
@@ -22,7 +22,7 @@ const boundaryHash = (leaseUid: string, resource: ResourceSpec, through: string)
 
 /** A type without a driver is not served: a token that nobody compares must not look like one that somebody does. */
 export const makeBoundaries = (drivers: Drivers): Boundaries => ({
-  async guard(resource, leaseUid, signal) {
+  async guard(resource, leaseUid, options = {}) {
     const { type, advance } = resource.boundary;
     if (type === "None") return { kind: "none", hash: undefined };
     const driver = drivers[type];
@@ -32,7 +32,7 @@ export const makeBoundaries = (drivers: Drivers): Boundaries => ({
         reason: "BoundaryNotSupported",
         message: `this version has no boundary of type ${type}: use None, or upgrade`,
       };
-    const reached = await driver(resource, signal);
+    const reached = await driver(resource, options);
     if (reached.kind === "unready") return reached;
     return {
       kind: "ready",

@@ -8,6 +8,7 @@ const fine: Findings = {
   lease: undefined,
   tokens: undefined,
   boundary: "none",
+  open: undefined,
 };
 const time = "2026-01-01T00:00:00Z";
 const judge = (found: Partial<Findings>, before: Parameters<typeof conditionsOf>[0] = [], at = time) =>
@@ -25,6 +26,8 @@ describe("conditions", () => {
     ["in order", {}, "TokensConsistent", "True", "Consistent"],
     ["without a boundary", {}, "BoundaryGuarded", "True", "NoBoundary"],
     ["guarded", { boundary: "guarded" }, "BoundaryGuarded", "True", "Guarded"],
+    ["a way past the guard", { boundary: "guarded", open: "d" }, "BoundaryGuarded", "False", "BoundaryOpen"],
+    ["a way past the guard", { boundary: "guarded", open: "d" }, "Ready", "True", "Ready"],
     ["suspended", { suspended: true }, "Ready", "False", "Suspended"],
     ["invalid", { invalid: "no" }, "Ready", "False", "InvalidSpec"],
     [

@@ -16,6 +16,8 @@ export interface Findings {
   tokens: Trouble<"TokensConsistent"> | undefined;
   /** `none`: the resource has no boundary. The reason is the boundary's own. */
   boundary: "guarded" | "none" | { reason: string; message: string };
+  /** Which way around a guard that is in place is open, or why it could not be tried. */
+  open: string | undefined;
 }
 
 /** What each guarantee means, for people who read no manual. */
@@ -66,7 +68,9 @@ const ready = (
   return holds("Ready", `tokens are granted; ${guarantee}: ${guaranteeText[guarantee]}`);
 };
 
-const boundary = ({ boundary }: Findings): Statement => {
+const boundary = ({ boundary, open }: Findings): Statement => {
+  if (boundary === "guarded" && open !== undefined)
+    return fails({ reason: "BoundaryOpen", message: `a stale write may get through: ${open}` });
   if (boundary === "guarded") return holds("Guarded", "the boundary is guarded and was told of the Lease");
   if (boundary === "none")
     return holds(

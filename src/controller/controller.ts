@@ -19,6 +19,8 @@ export interface Controller {
   run(signal: AbortSignal): Promise<void>;
   /** A watch shows a resource, its Lease or its sequence in another state, or no more. Leading or not. */
   changed(resource: `${string}/${string}`): void;
+  /** Its boundary is not as it was: it is looked at now. Leading or not. */
+  stirred(resource: `${string}/${string}`): void;
   /** The API server's history went back. Leading or not. */
   regressed(): void;
 }
@@ -74,6 +76,12 @@ export const makeController = (deps: ControllerDeps): Controller => {
         const lease = cachedLease(caches, resource);
         if (lease !== undefined) observeLease({ deps, object, memory: memoryOf(key) }, lease);
       }
+      queue?.add(key);
+    },
+
+    stirred(key) {
+      if (find(key) === undefined) return;
+      memoryOf(key).stirred = true;
       queue?.add(key);
     },
 

@@ -7,12 +7,14 @@ import { noToken, type Token } from "../core/token.ts";
 import { type FencedLease, keyOf } from "../kube/leases.ts";
 import { sequenceState } from "../store/status.ts";
 import { bindLease } from "./binding.ts";
+import type { Guarantee } from "../api/names.ts";
 import type { Findings } from "./conditions.ts";
 import { cachedLease, type Look } from "./deps.ts";
 import { type Checked, check, type Guarded, keepGuarded, switchBoundary } from "./guarding.ts";
 import { levelSequence, type Levelled } from "./level.ts";
 import { noteLease } from "./memory.ts";
 import { numberOf, toldExpired } from "./mirror.ts";
+import { countRefusals, prove } from "./proof.ts";
 import type { Told } from "./story.ts";
 
 export interface Gathered {
@@ -21,6 +23,7 @@ export interface Gathered {
   findings: Findings;
   ceiling: Token | undefined;
   mark: Token | undefined;
+  guarantee: Guarantee;
   story: readonly Told[];
 }
 
@@ -47,7 +50,7 @@ const guardOf = async (
   const of = `${object.metadata.generation}/${leaseUid}`;
   const at = deps.clock.mono();
   if (memory.guard?.of === of && elapsed(memory.guard.at, at) < checkMs) return memory.guard.guard;
-  const guard = await deps.boundaries.guard(resource, leaseUid, signal);
+  const guard = await deps.boundaries.guard(resource, leaseUid, { fresh: true, signal });
   memory.guard = { of, guard, at };
   return guard;
 };
@@ -62,6 +65,7 @@ const isDue = (
   const sequence = deps.caches.sequences.get({ name: sequenceName(keyOf(resource)) });
   return (
     checked === undefined ||
+    memory.stirred ||
     checked.findings !== "guarded" ||
     elapsed(checked.at, deps.clock.mono()) >= checkMs ||
     lease?.view.boundary !== guard.hash ||
@@ -151,6 +155,16 @@ const guardBoundary = async (
   return keepGuarded(deps, guard, store, resource, lease, checked, stoodMs, signal);
 };
 
+const rejected = (stale: bigint, mark: Token | undefined): Told[] =>
+  stale === 0n
+    ? []
+    : [
+        {
+          reason: "StaleWriteRejected",
+          note: `the boundary refused ${stale} ${stale === 1n ? "write" : "writes"} with an old token; it accepts token ${mark ?? "of the holder"} alone`,
+        },
+      ];
+
 /** Throws where only another try can tell. */
 export const gather = async (look: Look): Promise<Gathered> => {
   const { deps, object, resource, memory, signal } = look;
@@ -158,8 +172,11 @@ export const gather = async (look: Look): Promise<Gathered> => {
   const bound = binding.kind === "bound" ? binding.lease : undefined;
   if (bound !== undefined) observeLease(look, bound);
   const guard = await guardOf(look, bound?.view.uid ?? "");
-  const checked =
-    guard.kind === "ready" && isDue(look, guard, bound) ? await check(guard, signal) : undefined;
+  const due = guard.kind === "ready" && isDue(look, guard, bound);
+  // Set again while it is looked at: looked at once more.
+  if (due) memory.stirred = false;
+  const checked = due ? await check(guard, signal) : undefined;
+  const refusedStale = checked?.kind === "marks" ? countRefusals(look, checked.refused) : 0n;
   const mark =
     guard.kind === "ready" && guard.onGrant && checked?.kind === "marks" ? checked.granted : undefined;
   const levelled = await level(look, bound, mark);
@@ -168,6 +185,9 @@ export const gather = async (look: Look): Promise<Gathered> => {
     memory.checked = { findings: guarded.findings, mark: guarded.mark, at: deps.clock.mono() };
   if (guarded.wasBehind) deps.metrics.boundaryMarkRegressionsTotal.inc();
   if (guarded.lease !== undefined) observeLease(look, guarded.lease);
+  const proof = await prove(look, guard, guarded.findings);
+  memory.sightings.verified ||= proof.verified;
+  memory.sightings.refusedStale ||= refusedStale > 0n;
   const { reason } = typeof guarded.findings === "string" ? { reason: undefined } : guarded.findings;
   const before = object.status?.conditions?.find(({ type }) => type === "BoundaryGuarded")?.reason;
   const unreachable: Told[] =
@@ -182,9 +202,17 @@ export const gather = async (look: Look): Promise<Gathered> => {
       lease: binding.kind === "bound" ? undefined : binding,
       tokens: levelled.trouble,
       boundary: guarded.findings,
+      open: proof.open,
     },
     ceiling: levelled.ceiling,
     mark: guarded.mark,
-    story: [...levelled.story, ...guarded.story, ...unreachable],
+    guarantee: proof.guarantee,
+    story: [
+      ...levelled.story,
+      ...guarded.story,
+      ...unreachable,
+      ...proof.story,
+      ...rejected(refusedStale, guarded.mark),
+    ],
   };
 };

@@ -1,6 +1,6 @@
 /** Speaks to the boundary of a resource: reads its mark, opens it again, tells it of the Lease, and binds the Lease to it. */
 import type { Guard } from "../boundary/guard.ts";
-import type { Advance, Boundary } from "../boundary/port.ts";
+import { type Advance, type Boundary, type Refusals, unissued } from "../boundary/port.ts";
 import type { ResourceSpec } from "../core/resource.ts";
 import { type HolderId, validCredit } from "../core/lease.ts";
 import { higher, noToken, type Token } from "../core/token.ts";
@@ -13,22 +13,40 @@ import type { Told } from "./story.ts";
 
 type Ready = Extract<Guard, { kind: "ready" }>;
 
+const mismatch = (issuer: string) => ({
+  reason: "IssuerMismatch",
+  message: `the boundary belongs to the cluster ${issuer}: take it over, or name another one`,
+});
+
 /** What a look at the boundary showed. */
 export type Checked =
-  | { kind: "marks"; granted: Token; closing: string | undefined }
+  | { kind: "marks"; granted: Token; refused: Refusals; closing: string | undefined }
   | { kind: "trouble"; reason: string; message: string };
 
+const notInstalled = (message: string): Checked => ({
+  kind: "trouble",
+  reason: "BoundaryNotInstalled",
+  message,
+});
+
+/** Installs the guard where it is missing and that is ours to do. */
 export const check = async ({ boundary }: Ready, signal: AbortSignal): Promise<Checked> => {
-  const marks = await boundary.marks(signal);
+  let marks = await boundary.marks(signal);
+  if (marks.outcome === "missing" && boundary.install !== undefined) {
+    const installed = await boundary.install(signal);
+    if (installed.outcome === "failed")
+      return notInstalled(`the guard cannot be installed: ${installed.message}`);
+    marks = await boundary.marks(signal);
+  }
   switch (marks.outcome) {
     case "ok":
-      return { kind: "marks", granted: marks.granted, closing: marks.closing };
+      return { kind: "marks", granted: marks.granted, refused: marks.refused, closing: marks.closing };
     case "missing":
-      return {
-        kind: "trouble",
-        reason: "BoundaryNotInstalled",
-        message: "the boundary does not know this resource: install its guard",
-      };
+      return notInstalled(
+        "the boundary does not know this resource: run fenceline guard install, or set manage: true",
+      );
+    case "issuer_mismatch":
+      return { kind: "trouble", ...mismatch(marks.issuer) };
     case "unknown":
       return {
         kind: "trouble",
@@ -80,10 +98,7 @@ const troubleOf = (advance: Exclude<Advance, { outcome: "ok" }>): { reason: stri
     case "closed":
       return { reason: "BoundaryClosed", message: "the boundary lost its past and is about to be re-opened" };
     case "issuer_mismatch":
-      return {
-        reason: "IssuerMismatch",
-        message: `the boundary belongs to the cluster ${advance.issuer}: take it over, or name another one`,
-      };
+      return mismatch(advance.issuer);
     case "unknown":
       return {
         reason: "BoundaryUnreachable",
@@ -205,16 +220,19 @@ export const keepGuarded = async (
     story,
   });
   if (marks.closing !== undefined) {
-    story.push({
-      reason: "BoundaryClosed",
-      note: "the boundary was restarted, restored or failed over: it refuses everything until its mark is checked",
-    });
     const { closing } = marks;
+    const wasShut = closing !== unissued;
+    if (wasShut)
+      story.push({
+        reason: "BoundaryClosed",
+        note: "the boundary was restarted, restored or failed over: it refuses everything until its mark is checked",
+      });
     const reopened = await reopenBoundary(deps, guard, store, resource, closing, mark, signal);
     lease = reopened.lease;
     if (reopened.opened.outcome !== "ok") return ended(troubleOf(reopened.opened));
     mark = higher(mark, reopened.token);
-    story.push({ reason: "BoundaryReopened", note: `the boundary is open again, at token ${mark}` });
+    if (wasShut)
+      story.push({ reason: "BoundaryReopened", note: `the boundary is open again, at token ${mark}` });
   }
   if (lease.view.boundary !== guard.hash) {
     const switched = await switchBoundary(deps, guard, store, resource, lease, mark, signal);

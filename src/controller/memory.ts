@@ -1,6 +1,7 @@
 /** What the controller keeps of each resource between two looks, in this process alone. Nothing of it is needed for safety. */
 import type { FencedResource, FencedResourceStatus } from "../api/fencedresource.ts";
 import type { Guard } from "../boundary/guard.ts";
+import type { Refusals } from "../boundary/port.ts";
 import type { LeaseView } from "../core/lease.ts";
 import { type Observation, observe, takeableAt } from "../core/observation.ts";
 import { elapsed, type MonoTime } from "../core/time.ts";
@@ -33,6 +34,20 @@ export interface Memory {
   guard: { of: string; guard: Guard; at: MonoTime } | undefined;
   /** What the last look at the boundary showed. */
   checked: { findings: Findings["boundary"]; mark: Token | undefined; at: MonoTime } | undefined;
+  /** The boundary changed: it is looked at again whatever the time. */
+  stirred: boolean;
+  /** Seen since the status was last written. */
+  sightings: { verified: boolean; refusedStale: boolean };
+  /** What the boundary had refused when it was last looked at. */
+  refused: Refusals | undefined;
+  proof: {
+    /** The last answered trial of the guard: of which boundary, and which way around it was open. */
+    last: { hash: string; open: string | undefined; at: MonoTime } | undefined;
+    /** When the guard was last mended, and why. */
+    mended: { message: string; at: MonoTime } | undefined;
+    /** When the status last said that it was tried. */
+    toldAt: MonoTime | undefined;
+  };
 }
 
 export const makeMemory = (): Memory => ({
@@ -49,6 +64,10 @@ export const makeMemory = (): Memory => ({
   beats: new Map(),
   guard: undefined,
   checked: undefined,
+  stirred: false,
+  sightings: { verified: false, refusedStale: false },
+  refused: undefined,
+  proof: { last: undefined, mended: undefined, toldAt: undefined },
 });
 
 /** Takes note of a Lease as it is seen at `now`; `saidExpired`: the status says that this very grant ran out. */

@@ -37,7 +37,10 @@ export const latest = (seen: FencedResource, written: FencedResource | undefined
 const timeText = (clock: Clock): string => `${formatMicroTime(clock.wall()).slice(0, 19)}Z`;
 
 const isTroubled = ({ findings }: Gathered): boolean =>
-  findings.lease !== undefined || findings.tokens !== undefined || typeof findings.boundary !== "string";
+  findings.lease !== undefined ||
+  findings.tokens !== undefined ||
+  typeof findings.boundary !== "string" ||
+  findings.open !== undefined;
 
 /** Throws where only another try can tell; nothing was written to the status then. */
 export const reconcileResource = async (look: Look): Promise<Reconciled> => {
@@ -50,10 +53,9 @@ export const reconcileResource = async (look: Look): Promise<Reconciled> => {
   memory.beats = waiters.beats;
   const { status, moves } = statusOf({
     ...gathered,
+    ...memory.sightings,
     before: object.status,
     generation: object.metadata.generation,
-    // Nothing that this version speaks to has proven more.
-    guarantee: "Advisory",
     issuer: deps.issuer,
     expired: expiry.expired,
     waiters,
@@ -119,6 +121,7 @@ const writeStatus = async (
     case "ok":
       memory.written = written.object;
       memory.writtenAt = clock.mono();
+      memory.sightings = { verified: false, refusedStale: false };
       memory.holder = status.holder ?? memory.holder;
       tell(look, story);
       return undefined;

@@ -19,6 +19,9 @@ export interface Found {
   expired: boolean;
   ceiling: Token | undefined;
   mark: Token | undefined;
+  /** Since the last write: the guard was seen to refuse, it refused somebody. */
+  verified: boolean;
+  refusedStale: boolean;
   waiters: { total: number; byReplica: NonNullable<FencedResourceStatus["waitersByReplica"]> };
   /** RFC 3339. */
   now: string;
@@ -48,6 +51,8 @@ export const statusOf = (found: Found): Assembled => {
   const boundary = present({
     ...before?.boundary,
     grantedMark: mark?.toString() ?? before?.boundary?.grantedMark,
+    verifiedTime: found.verified ? now : before?.boundary?.verifiedTime,
+    refusedStaleTime: found.refusedStale ? now : before?.boundary?.refusedStaleTime,
   });
   const { byReplica, total } = found.waiters;
   const status = present<FencedResourceStatus>({

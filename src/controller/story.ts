@@ -119,7 +119,7 @@ export const storyOf = (chapter: Chapter): Told[] => {
   if (before?.guarantee !== after.guarantee && after.guarantee !== undefined)
     told.push({
       reason: "GuaranteeChanged",
-      note: `the guarantee is ${after.guarantee}: ${guaranteeText[after.guarantee]}`,
+      note: `the guarantee is ${after.guarantee}: ${guaranteeText[after.guarantee]}${unguarded(after)}`,
     });
   told.push(...owners(chapter));
   const holder = after.holder;
@@ -128,6 +128,12 @@ export const storyOf = (chapter: Chapter): Told[] => {
     told.push(expired(withToken(nameOf(holder), holder.token), durationSeconds));
   if ((after.waiters ?? 0) > 0 && (before?.waiters ?? 0) === 0) told.push(waiting(after));
   return told;
+};
+
+/** Why the boundary of a resource makes less true than it could. */
+const unguarded = ({ conditions }: FencedResourceStatus): string => {
+  const guarded = conditions?.find(({ type }) => type === "BoundaryGuarded");
+  return guarded?.status === "False" ? `; ${guarded.message}` : "";
 };
 
 const waiting = (after: FencedResourceStatus): Told => {

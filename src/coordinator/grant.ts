@@ -166,19 +166,22 @@ type Guarded = Acquisition & { guard: Open };
 
 /**
  * The boundary as this replica sees it, if it is the one that the Lease was guarded for. Where they differ the resource
- * is read fresh once: a replica with an old spec would advance the wrong database. [R]
+ * and its credential are read fresh once: a replica with an old one would advance the wrong database. [R]
  */
 const matched = async (
   deps: Deps,
   { resource }: Acquisition,
   view: LeaseView,
 ): Promise<{ resource: ResourceSpec; guard: Open } | Refusal> => {
-  const of = async (spec: ResourceSpec) => ({ spec, guard: await deps.boundaries.guard(spec, view.uid) });
-  let seen = await of(resource);
+  const of = async (spec: ResourceSpec, fresh: boolean) => ({
+    spec,
+    guard: await deps.boundaries.guard(spec, view.uid, { fresh }),
+  });
+  let seen = await of(resource, false);
   if (seen.guard.kind === "unready" || seen.guard.hash !== view.boundary) {
     const fresh = await deps.resources.fresh(resource);
     if (fresh === undefined || fresh.deleted) return unknownResource(keyOf(resource));
-    seen = await of(fresh);
+    seen = await of(fresh, true);
   }
   if (seen.guard.kind === "unready")
     return refuse("not_ready", seen.guard.message, { condition: `BoundaryGuarded/${seen.guard.reason}` });

@@ -123,6 +123,17 @@ export const makeMetrics = ({ perResource }: MetricsOptions) => {
       "Writes with an old token that a boundary refused.",
       { boundary: boundaries },
     ),
+    missingTokenRejectionsTotal: counter(
+      to,
+      "missing_token_rejections_total",
+      "Writes without a token that a boundary refused.",
+      { boundary: boundaries },
+    ),
+    evictionsTotal: counter(
+      to,
+      "evictions_total",
+      "Sessions ended because they kept a boundary from learning of a token.",
+    ),
     advanceDuration: histogram(
       to,
       "advance_duration_seconds",

@@ -33,6 +33,7 @@ const boundaryOf = (resource: string, onEvicted?: (pid: number) => void) =>
     issuer: issuerName,
     clock: systemClock,
     evictAfterMs: 300,
+    wanted: { mode: "Hold", advance: "OnGrant", tables: [] },
     ...(onEvicted !== undefined && { onEvicted }),
   });
 
@@ -46,7 +47,7 @@ test("the mark is raised by one attempt, and the others are refused", async () =
     outcome: "ok",
     granted: 42n,
     used: 0n,
-    refused: 0n,
+    refused: { stale: 0n, missing: 0n },
     closing: undefined,
   });
   expect(await boundaryOf("no/where").marks()).toEqual({ outcome: "missing" });

@@ -57,7 +57,16 @@ export const makeFakeBoundary = (): FakeBoundary => {
       return fault === "answer-lost" ? { outcome: "unknown", message: "connection reset" } : outcome;
     },
     async marks() {
-      return { outcome: "ok", granted: mark.token, used: noToken, refused: 0n, closing };
+      return {
+        outcome: "ok",
+        granted: mark.token,
+        used: noToken,
+        refused: { stale: 0n, missing: 0n },
+        closing,
+      };
+    },
+    async verify() {
+      return { outcome: "proven" };
     },
     async reopen(token, holder, expected) {
       if (closing !== expected) return { outcome: "unknown", message: "closed by another id, or open" };

@@ -79,7 +79,8 @@ begin
 end
 $fn$;
 
-create function fenceline.mark(resource text, out granted bigint, out used bigint, out refused bigint, out closing text)
+create function fenceline.mark(resource text, out granted bigint, out used bigint, out refused bigint, out closing text,
+  out stale bigint, out missing bigint)
 language plpgsql security definer ${pinned} as $fn$
 #variable_conflict use_variable
 declare
@@ -92,6 +93,8 @@ begin
   granted := m.granted;
   used := greatest(m.used, (select u.used from fenceline.used u where u.id = m.id));
   refused := coalesce(pg_sequence_last_value(to_regclass('fenceline.refused_' || m.id)), 0);
+  stale := coalesce(pg_sequence_last_value(to_regclass('fenceline.stale_' || m.id)), 0);
+  missing := coalesce(pg_sequence_last_value(to_regclass('fenceline.missing_' || m.id)), 0);
   closing := fenceline.closing(m);
 end
 $fn$;

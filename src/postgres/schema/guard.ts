@@ -66,6 +66,8 @@ begin
   perform fenceline.may_manage(found_id);
   insert into fenceline.used (id) values (found_id) on conflict do nothing;
   execute format('create sequence if not exists fenceline.refused_%s', found_id);
+  execute format('create sequence if not exists fenceline.stale_%s', found_id);
+  execute format('create sequence if not exists fenceline.missing_%s', found_id);
   select k.resource into held from fenceline.guarded g join fenceline.mark k on k.id = g.id
     where g.relid = $1 and g.id <> found_id;
   if found then

@@ -2,7 +2,8 @@ import { pinned } from "./words.ts";
 
 /**
  * Every refusal has one form: MESSAGE is the code, DETAIL one JSON object, HINT what to do. It is counted by a sequence,
- * because that survives the abort. The issuer's own probe is not counted.
+ * because that survives the abort: all of them, and those of stale and of missing tokens apart. The issuer's own probe is
+ * not counted.
  */
 export const createRefuse = `
 create function fenceline.raise(code text, message text, detail json, hint text) returns void
@@ -34,6 +35,9 @@ declare
 begin
   if probing is not true then
     perform nextval('fenceline.refused_' || m.id);
+    if code in ('FNC01', 'FNC02') then
+      perform nextval('fenceline.' || case code when 'FNC01' then 'stale_' else 'missing_' end || m.id);
+    end if;
   end if;
   raise exception using errcode = code, message = word, hint = advice,
     detail = json_build_object('resource', m.resource, 'offered', offered, 'accepted', m.granted::text)::text;

@@ -1,21 +1,36 @@
 import { z } from "zod";
 import { sql, type Statement } from "../sql.ts";
 
-/** Numbers as text: a JavaScript number would round them. */
-export interface MarkRow {
-  granted: string;
-  used: string;
-  refused: string;
-  closing: string | null;
-}
+const count = z.string();
 
-/** Error FNC03 where the resource is not known. */
+const row = z.object({
+  resource: z.string(),
+  granted: count,
+  used: count,
+  /** All refusals; of them, those of stale and of missing tokens. */
+  refused: count,
+  stale: count,
+  missing: count,
+  closing: z.string().nullable(),
+  issuer: z.string().nullable(),
+  mode: z.string(),
+  advance: z.string(),
+});
+
+/** Numbers as text: a JavaScript number would round them. */
+export type MarkRow = z.infer<typeof row>;
+
+const look = `select k.resource, m.granted::text, m.used::text, m.refused::text, m.stale::text, m.missing::text, m.closing,
+  k.issuer, k.mode, k.advance from fenceline.mark k, fenceline.mark(k.resource) m`;
+
+/** No row where the resource is not known. */
 export const mark = (resource: string): Statement<MarkRow> => ({
-  text: sql`select granted::text, used::text, refused::text, closing from fenceline.mark(${resource})`,
-  row: z.object({
-    granted: z.string(),
-    used: z.string(),
-    refused: z.string(),
-    closing: z.string().nullable(),
-  }),
+  text: `${look} where ${sql`k.resource = ${resource}`}`,
+  row,
+});
+
+/** Those of several resources in one question. */
+export const marks = (resources: readonly string[]): Statement<MarkRow> => ({
+  text: `${look} where k.resource in (${resources.map((resource) => sql`${resource}`).join(", ")})`,
+  row,
 });

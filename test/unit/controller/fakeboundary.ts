@@ -31,9 +31,13 @@ export class FakeBoundary implements Boundary {
       outcome: "ok" as const,
       granted: this.granted,
       used: noToken,
-      refused: 0n,
+      refused: { stale: 0n, missing: 0n },
       closing: this.closing,
     };
+  }
+
+  async verify() {
+    return { outcome: "proven" as const };
   }
 
   async reopen(token: Token, holder: HolderId | undefined, closing: string): Promise<Advance> {
