@@ -161,7 +161,7 @@ export const makePostgresBoundary = (deps: PostgresBoundaryDeps): Boundary => {
           throw error;
         }
         // Not installed is not unreachable: somebody has to install it.
-        if (["3F000", "42883", "42P01", "42703"].includes(error.sqlstate ?? ""))
+        if (["FNC03", "3F000", "42883", "42P01", "42703"].includes(error.sqlstate ?? ""))
           return { outcome: "missing" };
         return { outcome: "unknown", message: error.message };
       }

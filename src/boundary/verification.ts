@@ -24,6 +24,8 @@ const open = (what: string, closeWith: string, others = 0): Verification => ({
   message: `${what}: ${closeWith}${others > 0 ? ` (and ${others} more: see fenceline guard verify)` : ""}`,
 });
 
+const gone = open("the guard is gone", "run fenceline guard install");
+
 export const verifyGuard = async (
   database: Database,
   resource: string,
@@ -32,7 +34,7 @@ export const verifyGuard = async (
 ): Promise<Verification> => {
   try {
     const [row] = await database.run(mark(resource), { signal });
-    if (row === undefined) return open("the guard is gone", "fenceline guard install");
+    if (row === undefined) return gone;
     if (row.mode !== mode || row.advance !== advance)
       return open(
         `the guard works as ${row.mode}, ${row.advance}`,
@@ -51,6 +53,7 @@ export const verifyGuard = async (
       );
     return { outcome: "proven" };
   } catch (error) {
+    if (error instanceof DatabaseError && error.sqlstate === "FNC03") return gone;
     if (error instanceof DatabaseError) return { outcome: "unknown", message: error.message };
     throw error;
   }

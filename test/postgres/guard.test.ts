@@ -66,7 +66,7 @@ describe("guard, by a login that may act as the owner", () => {
       { relation: 'shop."Orders 1"', missing: "FNC02", stale: "FNC01", current: "00000" },
     ]);
     expect(rows.every(refuses)).toBe(true);
-    expect(await issuer.run(mark(resource))).toEqual([
+    expect(await issuer.run(mark(resource))).toMatchObject([
       { granted: "42", used: "0", refused: "0", closing: null },
     ]);
     expect((await db.admin.query(`select from ${text}`)).rowCount).toBe(0);

@@ -79,8 +79,7 @@ begin
 end
 $fn$;
 
-create function fenceline.mark(resource text, out granted bigint, out used bigint, out refused bigint, out closing text,
-  out stale bigint, out missing bigint)
+create function fenceline.mark(resource text, out granted bigint, out used bigint, out refused bigint, out closing text)
 language plpgsql security definer ${pinned} as $fn$
 #variable_conflict use_variable
 declare
@@ -93,10 +92,16 @@ begin
   granted := m.granted;
   used := greatest(m.used, (select u.used from fenceline.used u where u.id = m.id));
   refused := coalesce(pg_sequence_last_value(to_regclass('fenceline.refused_' || m.id)), 0);
-  stale := coalesce(pg_sequence_last_value(to_regclass('fenceline.stale_' || m.id)), 0);
-  missing := coalesce(pg_sequence_last_value(to_regclass('fenceline.missing_' || m.id)), 0);
   closing := fenceline.closing(m);
 end
+$fn$;
+
+-- Of what was refused: old tokens, and none.
+create function fenceline.refusals(resource text, out stale bigint, out missing bigint)
+language sql stable security definer ${pinned} as $fn$
+  select coalesce(pg_sequence_last_value(to_regclass('fenceline.stale_' || k.id)), 0),
+    coalesce(pg_sequence_last_value(to_regclass('fenceline.missing_' || k.id)), 0)
+  from fenceline.mark k where k.resource = $1
 $fn$;
 
 -- Ends those who block a waiting advance of the caller's own login, nobody else. One row for each: pid 0 is a prepared

@@ -12,7 +12,7 @@ revoke all on schema fenceline from public;
 revoke all on all tables in schema fenceline from public;
 grant usage on schema fenceline to fenceline_admin, fenceline_issuer, fenceline_worker, fenceline_reader;
 grant execute on function fenceline.enter(text, bigint) to fenceline_worker;
-grant execute on function fenceline.mark(text) to fenceline_reader, fenceline_issuer, fenceline_admin;
+grant execute on function fenceline.mark(text), fenceline.refusals(text) to fenceline_reader, fenceline_issuer, fenceline_admin;
 grant execute on function
   fenceline.advance(text, bigint, text, text),
   fenceline.reopen(text, bigint, text, text, text),

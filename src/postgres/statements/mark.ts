@@ -20,17 +20,19 @@ const row = z.object({
 /** Numbers as text: a JavaScript number would round them. */
 export type MarkRow = z.infer<typeof row>;
 
-const look = `select k.resource, m.granted::text, m.used::text, m.refused::text, m.stale::text, m.missing::text, m.closing,
-  k.issuer, k.mode, k.advance from fenceline.mark k, fenceline.mark(k.resource) m`;
+const look = `select k.resource, m.granted::text, m.used::text, m.refused::text, r.stale::text, r.missing::text, m.closing,
+  k.issuer, k.mode, k.advance from`;
 
-/** No row where the resource is not known. */
+/** Error FNC03 where the resource is not known. */
 export const mark = (resource: string): Statement<MarkRow> => ({
-  text: `${look} where ${sql`k.resource = ${resource}`}`,
+  text: `${look} ${sql`fenceline.mark(${resource}) m left join fenceline.mark k on k.resource = ${resource},
+    fenceline.refusals(${resource}) r`}`,
   row,
 });
 
-/** Those of several resources in one question. */
+/** Those of several resources that are known, in one question. */
 export const marks = (resources: readonly string[]): Statement<MarkRow> => ({
-  text: `${look} where k.resource in (${resources.map((resource) => sql`${resource}`).join(", ")})`,
+  text: `${look} fenceline.mark k, fenceline.mark(k.resource) m, fenceline.refusals(k.resource) r
+    where k.resource in (${resources.map((resource) => sql`${resource}`).join(", ")})`,
   row,
 });

@@ -6,7 +6,7 @@ import { serverPrograms } from "../postgres/lab.ts";
 import { exec } from "./exec.ts";
 import { chooseCluster } from "./which.ts";
 
-/** `api`: etcd and API server. `nodes`: pods too, in a box of its own. `postgres`: PostgreSQL servers. */
+/** `api`: etcd and API server, and a PostgreSQL beside them. `nodes`: pods too, in a box of its own. `postgres`: PostgreSQL servers. */
 export type Level = "api" | "nodes" | "postgres";
 
 /** Something this machine lacks. */
@@ -135,6 +135,8 @@ export const missing = async (level: Level): Promise<Missing[]> => {
   const builds = choice === "build" || level === "nodes";
   return [
     ...missingPrograms("api"),
+    // Of the resources that are kept there.
+    ...missingServer(),
     ...(builds ? await missingBuilder() : []),
     ...(level === "nodes" ? [...missingPrograms("nodes"), ...(await missingRights())] : []),
   ];
