@@ -169,7 +169,7 @@ describe("a claim made by hand", () => {
     return rows[0].name;
   };
 
-  test.for(["42", "1:42:00", `777:42:${"0".repeat(64)}`])("of the form %s gains nothing", async (claim) => {
+  test.for(["42", "0:42", `${"0".repeat(64)}:42`])("of the form %s gains nothing", async (claim) => {
     const { table, resource } = await db.guarded(42);
     const name = await settingOf(resource);
     expect(
@@ -189,7 +189,7 @@ describe("a claim made by hand", () => {
   test("with the right transaction and token, but without the proof", async () => {
     const { table, resource } = await db.guarded(42);
     const name = await settingOf(resource);
-    const forged = `select set_config('${name}', pg_current_xact_id() || ':42:' || repeat('a', 64), true)`;
+    const forged = `select set_config('${name}', repeat('a', 64) || ':42', true)`;
     expect(await transact(worker, { resource }, forged, `update ${table} set v = 'x'`)).toBe("FNC02");
   });
 

@@ -47,7 +47,7 @@ begin
         where t.tgrelid = what.relid and t.tgname in ('${statement}', '${apply}', '${row}')
           and (t.tgqual is not null or t.tgattr::text <> ''
             or t.tgfoid <> (case t.tgname when '${statement}' then 'fenceline.judge()' else 'fenceline.judge_row()' end)::regprocedure
-            or not starts_with(encode(t.tgargs, 'escape'), g.id || '\\000')
+            or not starts_with(encode(t.tgargs, 'escape'), 'fenceline.c' || g.id || '\\000')
             or t.tgtype <> case when t.tgname <> '${statement}' then 31
               when t.tgrelid <> root and exists (select from pg_class x where x.oid = root and x.relkind = 'p') then 32 else 60 end
             -- Between making a trigger and enabling it lies one command.

@@ -20,9 +20,11 @@ begin
   if pg_advisory_xact_lock_shared(${gateClass}, hashtext($1)) is null then
     perform fenceline.unknown($1, $2::text);
   end if;
-  select * into m from fenceline.mark k where k.resource = $1 and k.plain for share;
-  if m.granted = $2 and $2 > 0 and ${atHome("m")} then
-    claim := set_config('fenceline.c' || m.id, ${claimOf("m", "$2")}, true);
+  select k.granted, k.key, k.said, k.setting, k.started, k.timeline, k.folder
+    into m.granted, m.key, m.said, m.setting, m.started, m.timeline, m.folder
+    from fenceline.mark k where k.resource = $1 and k.plain for share;
+  if m.granted = $2 and ${atHome("m")} then
+    claim := set_config(m.setting, ${claimOf("m.key", "m.said")}, true);
     return true;
   end if;
   return fenceline.enter_slowly($1, $2);
@@ -68,7 +70,7 @@ begin
       else null;
     end case;
   end if;
-  perform set_config('fenceline.c' || m.id, ${claimOf("m", "$2")}, true);
+  perform set_config(m.setting, ${claimOf("m.key", "m.said")}, true);
   return true;
 end
 $fn$`;

@@ -1,4 +1,4 @@
-import { claimOf, gateClass, pinned, takeGate } from "./words.ts";
+import { claimOf, gateClass, keyOf, pinned, takeGate } from "./words.ts";
 
 /** Names of our triggers on a guarded table; no two of ours on one table are called alike. */
 export const triggerNames = {
@@ -41,7 +41,7 @@ begin
 end
 $fn$;
 
-create function fenceline.register(relation regclass, resource text) returns integer
+create function fenceline.register(relation regclass, resource text, out setting text)
 language plpgsql security definer ${pinned} as $fn$
 declare
   found_id integer;
@@ -80,7 +80,7 @@ begin
   delete from fenceline.guarded g where g.name = $1::text and g.relid <> $1;
   insert into fenceline.guarded (relid, name, id) values ($1, $1::text, found_id)
     on conflict (relid) do update set name = excluded.name;
-  return found_id;
+  setting := (select k.setting from fenceline.mark k where k.id = found_id);
 end
 $fn$;
 
@@ -96,7 +96,7 @@ $fn$;
 create function fenceline.guard(relation regclass, resource text) returns void
 language plpgsql ${pinned} as $fn$
 declare
-  resource_id integer := fenceline.register($1, $2);
+  setting text := fenceline.register($1, $2);
   partitioned boolean := (select c.relkind = 'p' from pg_class c where c.oid = $1);
   member record;
   events text;
@@ -112,18 +112,18 @@ begin
     events := case when partitioned and not member.root then 'truncate' else 'insert or update or delete or truncate' end;
     execute format(
       'create or replace trigger ${statement} after %s on %s for each statement execute function fenceline.judge(%L, %L)',
-      events, member.relid::regclass, resource_id, $2);
+      events, member.relid::regclass, setting, $2);
     if partitioned and member.root then
       execute format(
         'create or replace trigger ${row} before insert or update or delete on %s for each row execute function fenceline.judge_row(%L, %L)',
-        $1, resource_id, $2);
+        $1, setting, $2);
       execute format('alter table %s enable always trigger ${statement}, enable always trigger ${row}', $1);
     elsif partitioned then
       execute format('alter table only %s enable always trigger ${statement}', member.relid::regclass);
     else
       execute format(
         'create or replace trigger ${apply} before insert or update or delete on %s for each row execute function fenceline.judge_row(%L, %L)',
-        member.relid::regclass, resource_id, $2);
+        member.relid::regclass, setting, $2);
       execute format('alter table only %s enable always trigger ${statement}, enable replica trigger ${apply}', member.relid::regclass);
     end if;
   end loop;
@@ -199,12 +199,12 @@ begin
   if not found then
     perform fenceline.unknown($1, null);
   end if;
-  claims := array['', ${claimOf("m", "(m.granted - 1)")}, ${claimOf("m", "m.granted")}];
+  claims := array['', ${claimOf(keyOf("m.secret", "m.granted - 1"), "':' || (m.granted - 1)")}, ${claimOf("m.key", "m.said")}];
   for g in select * from fenceline.guarded x where x.id = m.id order by x.name loop
     results := '{}';
     foreach claim in array claims loop
       begin
-        perform set_config('fenceline.c' || m.id, claim, true), set_config('fenceline.probe', 'on', true);
+        perform set_config(m.setting, claim, true), set_config('fenceline.probe', 'on', true);
         if m.mode = 'Once' then
           update fenceline.mark k set used = k.granted, used_by = pg_current_xact_id() where k.id = m.id;
         end if;

@@ -1,4 +1,4 @@
-import { claimOf, pinned } from "./words.ts";
+import { claimOf, keyOf, pinned } from "./words.ts";
 
 /**
  * The trigger is the judge. It takes the row FOR SHARE again and compares again: a worker can save its claim, roll back
@@ -6,43 +6,58 @@ import { claimOf, pinned } from "./words.ts";
  *
  * `judge` runs once, AFTER the STATEMENT, so that `UPDATE … WHERE … AND (SELECT fenceline.enter(…))` passes. `judge_row`
  * runs BEFORE each ROW where no statement trigger fires: in logical apply, and in partitions written directly.
+ *
+ * Its arguments are the setting that holds the claim, and the resource. Each expression costs anew in every transaction,
+ * so what can be known before is stored in the row.
  */
 const judgement = `
-  select * into m from fenceline.mark k where k.id = tg_argv[0]::integer for share;
-  claim := current_setting('fenceline.c' || tg_argv[0], true);
-  if claim = ${claimOf("m", "m.granted")}
-    and (m.mode = 'Hold' or (m.used = m.granted and m.used_by = pg_current_xact_id())) then`;
+  select k.key, k.said, k.noted, k.mode = 'Hold' or (k.used = k.granted and k.used_by = pg_current_xact_id())
+    into own_key, own_said, own_noted, fit
+    from fenceline.mark k where k.resource = tg_argv[1] for share;
+  if fit and current_setting(tg_argv[0], true) = ${claimOf("own_key", "own_said")} then`;
 
 const sentence = `
   end if;
-  perform fenceline.sentence(m, claim, tg_argv[1]);`;
+  perform fenceline.sentence(tg_argv[1], current_setting(tg_argv[0], true));`;
+
+const own = `
+  own_key bytea;
+  own_said text;
+  own_noted text;
+  fit boolean;`;
 
 export const createJudge = `
 -- Says why a write is refused. A claim that proves itself for another token is stale; anything else is no claim.
-create function fenceline.sentence(m fenceline.mark, claim text, resource text) returns void
+create function fenceline.sentence(resource text, claim text) returns void
 language plpgsql ${pinned} as $fn$
 declare
-  offered text := substring(claim from '^[0-9]+:([0-9]{1,19}):[0-9a-f]{64}$');
+  m fenceline.mark;
+  offered text := substring(claim from '^[0-9a-f]{64}:([0-9]{1,19})$');
 begin
-  if m.id is null then
-    perform fenceline.unknown(resource, offered);
+  select * into m from fenceline.mark k where k.resource = $1 for share;
+  if not found then
+    perform fenceline.unknown($1, offered);
   end if;
-  if offered is null or claim is distinct from ${claimOf("m", "offered")} then
+  if offered is null or offered::numeric > 9223372036854775807
+    or $2 <> ${claimOf(keyOf("m.secret", "offered::bigint"), "':' || offered")} then
     perform fenceline.refuse('FNC02', m, null);
   end if;
   perform fenceline.refuse(
-    case when offered::numeric < m.granted then 'FNC01' when offered::numeric > m.granted then 'FNC04' else 'FNC08' end,
+    case when offered::bigint < m.granted then 'FNC01' when offered::bigint > m.granted then 'FNC04' else 'FNC08' end,
     m, offered);
 end
 $fn$;
 
--- Mode Hold: which token carried an effect, for people. One session notes it once, and waits for nobody.
-create function fenceline.note(id integer, token bigint) returns void
+-- Which token carried an effect, for people. One session notes it once, and waits for nobody.
+create function fenceline.note(resource text) returns void
 language plpgsql ${pinned} as $fn$
+declare
+  m fenceline.mark;
 begin
-  update fenceline.used u set used = $2
-    where u.id = (select w.id from fenceline.used w where w.id = $1 and w.used < $2 for update skip locked);
-  perform set_config('fenceline.u' || $1, $2::text, false);
+  select * into m from fenceline.mark k where k.resource = $1;
+  update fenceline.used u set used = m.granted
+    where u.id = (select w.id from fenceline.used w where w.id = m.id and w.used < m.granted for update skip locked);
+  perform set_config(m.noted, m.said, false);
 exception when serialization_failure then
   -- Another session noted it after this one's snapshot.
   null;
@@ -51,12 +66,10 @@ $fn$;
 
 create function fenceline.judge() returns trigger
 language plpgsql security definer ${pinned} as $fn$
-declare
-  m fenceline.mark;
-  claim text;
+declare${own}
 begin${judgement}
-    if m.mode = 'Hold' and current_setting('fenceline.u' || tg_argv[0], true) is distinct from m.granted::text then
-      perform fenceline.note(m.id, m.granted);
+    if current_setting(own_noted, true) is distinct from own_said then
+      perform fenceline.note(tg_argv[1]);
     end if;
     return null;${sentence}
   return null;
@@ -65,9 +78,7 @@ $fn$;
 
 create function fenceline.judge_row() returns trigger
 language plpgsql security definer ${pinned} as $fn$
-declare
-  m fenceline.mark;
-  claim text;
+declare${own}
 begin${judgement}
     if tg_op = 'DELETE' then
       return old;

@@ -1,3 +1,5 @@
+import { keyOf } from "./words.ts";
+
 export const createTables = `
 create table fenceline.mark (
   resource text collate "C" primary key check (resource ~ '^[^/[:space:]]+/[^/[:space:]]+$' and length(resource) <= 317),
@@ -10,14 +12,19 @@ create table fenceline.mark (
   -- Mode Once: the token that carried the one effect, and in which transaction.
   used bigint not null default 0 check (used <= granted),
   used_by xid8,
-  secret text not null default gen_random_uuid()::text || gen_random_uuid()::text,
+  secret bytea not null default uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()),
   -- Where the mark was last known to be right. Null without an issuer: then nobody could open it again.
   started timestamptz,
   timeline text,
   folder text,
   check (issuer is null or (started is not null and timeline is not null and folder is not null)),
   -- Entering raises nothing: one read under a shared lock decides.
-  plain boolean not null generated always as (mode = 'Hold' and advance = 'OnGrant' and issuer is not null) stored
+  plain boolean not null generated always as (mode = 'Hold' and advance = 'OnGrant' and issuer is not null and granted > 0) stored,
+  -- What every write needs, made once: the key of the claim, the token in it, and the settings that hold claim and note.
+  key bytea not null generated always as (${keyOf("secret", "granted")}) stored,
+  said text not null generated always as (':' || granted) stored,
+  setting text not null generated always as ('fenceline.c' || id) stored,
+  noted text not null generated always as ('fenceline.u' || id) stored
 ) with (fillfactor = 50);
 comment on table fenceline.mark is 'One row per resource: the highest token granted, compared with every write.';
 

@@ -26,7 +26,12 @@ export const atHome = (row: string): string =>
     and substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) = ${row}.timeline
     and starts_with(pg_relation_filepath('fenceline.mark'), ${row}.folder))`;
 
-/** Proof that `enter` wrote a claim: it is bound to the transaction, the token, and a secret that no worker reads. */
-export const claimOf = (row: string, token: string): string =>
-  `pg_current_xact_id()::text || ':' || ${token}::text || ':'
-    || encode(sha256((${row}.secret || pg_current_xact_id()::text || ':' || ${token}::text)::bytea), 'hex')`;
+/** What a claim for one token is proved with. */
+export const keyOf = (secret: string, token: string): string => `sha256(${secret} || int8send(${token}))`;
+
+/**
+ * What \`enter\` leaves behind: proof that it was there, bound to this transaction and, by its key, to one token, and the
+ * token for people to read. Bytes throughout: casts from and to text cost more than the digest.
+ */
+export const claimOf = (key: string, said: string): string =>
+  `encode(sha256(${key} || xid8send(pg_current_xact_id())), 'hex') || ${said}`;

@@ -126,7 +126,7 @@ select 'trigger', format('%s: trigger %s is %s', d.called, d.tgname, case
   from due d left join pg_trigger t on t.tgrelid = d.oid and t.tgname = d.tgname
   where (t.tgtype, t.tgenabled, t.tgfoid, t.tgargs, t.tgattr::text) is distinct from
       (d.tgtype, d.enabled::"char", to_regprocedure(d.function)::oid,
-        convert_to(d.id::text, getdatabaseencoding()) || '\\x00' || convert_to(d.resource, getdatabaseencoding()) || '\\x00', '')
+        convert_to('fenceline.c' || d.id, getdatabaseencoding()) || '\\x00' || convert_to(d.resource, getdatabaseencoding()) || '\\x00', '')
     or t.tgqual is not null
 union all
 select 'foreign', format('%s, a part of %s, is a foreign table: what it holds is written elsewhere', p.called, p.name), 'open',
