@@ -199,7 +199,13 @@ export const histories = async (
     line.ended.set(op, end);
   };
   await using stack = new AsyncDisposableStack();
-  const reader = new Pool({ host: "127.0.0.1", port: db.server.port, user: "postgres", database: db.name, max: 4 });
+  const reader = new Pool({
+    host: "127.0.0.1",
+    port: db.server.port,
+    user: "postgres",
+    database: db.name,
+    max: 4,
+  });
   stack.defer(() => reader.end());
   const workers: Worker[] = [];
   for (let index = 0; index < 3; index += 1) {
@@ -214,7 +220,8 @@ export const histories = async (
       line.token += 1n;
       await grant(line.resource, line.token);
       line.grants += 1;
-      const { rows } = await reader.query(`select count(*)::int as n from ${line.table}_log where token < $1`,
+      const { rows } = await reader.query(
+        `select count(*)::int as n from ${line.table}_log where token < $1`,
         [line.token],
       );
       line.below.push({ token: line.token, rows: rows[0].n });

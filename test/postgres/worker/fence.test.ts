@@ -144,10 +144,9 @@ describe("withFence", () => {
       ).then((end) => (end instanceof FenceRefusal ? end.code : end));
     const ends = (table: string) => Promise.all(Array.from({ length: 8 }, insert(table)));
     expect(await ends(hold.table)).toEqual(Array.from({ length: 8 }, () => "no failure, but stored"));
-    expect((await ends(once.table)).toSorted()).toEqual([
-      "no failure, but stored",
-      ...Array.from({ length: 7 }, () => "token_already_used"),
-    ]);
+    const used = await ends(once.table);
+    expect(used.filter((end) => end === "no failure, but stored")).toHaveLength(1);
+    expect(used.filter((end) => end === "token_already_used")).toHaveLength(7);
     const { rows } = await db.admin.query(`select count(*)::int as n from ${once.table} where id >= 100`);
     expect(rows).toEqual([{ n: 1 }]);
   });
@@ -245,7 +244,7 @@ describe("trouble that passes", () => {
       });
     };
     const tries = await Promise.all([crosswise(0), crosswise(1)]);
-    expect(tries.toSorted()).toEqual([1, 2]);
+    expect(new Set(tries)).toEqual(new Set([1, 2]));
     const { rows } = await db.admin.query(`select n from ${guarded.table} where id in (1, 2) order by id`);
     expect(rows).toEqual([{ n: 2 }, { n: 2 }]);
   });
