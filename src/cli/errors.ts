@@ -13,6 +13,7 @@
  */
 import { constants } from "node:os";
 import { KubeError } from "../kube/errors.ts";
+import { DatabaseError } from "../postgres/errors.ts";
 
 export type Failure = "failed" | "usage" | "busy" | "lost" | "unreachable";
 
@@ -60,5 +61,7 @@ const ofKube = ({ code }: KubeError): Failure => {
 export const failureOf = (error: unknown): { failure: Failure; message: string } => {
   if (error instanceof CliError) return { failure: error.failure, message: error.message };
   if (error instanceof KubeError) return { failure: ofKube(error), message: error.message };
+  if (error instanceof DatabaseError)
+    return { failure: error.kind === "unreachable" ? "unreachable" : "failed", message: error.message };
   return { failure: "failed", message: error instanceof Error ? error.message : String(error) };
 };

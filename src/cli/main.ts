@@ -7,6 +7,7 @@ import type { CliDeps } from "./deps.ts";
 import { CliError, exitCode, failureOf } from "./errors.ts";
 import type { ExecFlags } from "./exec.ts";
 import type { GetFlags } from "./get.ts";
+import type { GuardFlags } from "./guard.ts";
 import type { ReleaseFlags } from "./release.ts";
 import { printable } from "./text.ts";
 
@@ -108,6 +109,29 @@ export const runCli = async (deps: CliDeps): Promise<number> => {
     await release(text, self.optsWithGlobals<ReleaseFlags>(), deps);
   });
 
+  const guard = program
+    .command("guard")
+    .description("the guard in a PostgreSQL database: it refuses writes without the right token");
+  guardOptions(guard.command("plan"), "print the SQL of an installation").action(
+    async (flags: GuardFlags) => {
+      (await import("./guard.ts")).plan(flags, deps);
+    },
+  );
+  guardOptions(guard.command("install"), "install or upgrade it; without --table the schema alone").action(
+    async (flags: GuardFlags) => (await import("./guard.ts")).install(flags, deps),
+  );
+  guardOptions(
+    guard.command("verify"),
+    "see it refuse, and list the ways around it; exit code 1 if one is open",
+  )
+    .option("-o, --output <form>", "json")
+    .action(async (flags: GuardFlags) => {
+      code = await (await import("./guard.ts")).verify(flags, deps);
+    });
+  guardOptions(guard.command("remove"), "take the guard of a table away, or all of it")
+    .option("--all", "the whole schema, with its marks: old tokens are believed again")
+    .action(async (flags: GuardFlags) => (await import("./guard.ts")).remove(flags, deps));
+
   program
     .command("crds")
     .description("print the custom resource definitions, for kubectl apply -f -")
@@ -133,6 +157,22 @@ export const runCli = async (deps: CliDeps): Promise<number> => {
     return exitCode(failure, ofExec);
   }
 };
+
+const guardOptions = (command: Command, description: string): Command =>
+  command
+    .description(description)
+    .option(
+      "--database-url-file <file>",
+      "holds postgres://user:password@host:5432/database (default: FENCELINE_DATABASE_URL)",
+    )
+    .option(
+      "--ca-file <file>",
+      "certificates to trust for the database, PEM (default: those of the platform)",
+    )
+    .option("--table <[schema.]table...>", "tables to guard; may be repeated")
+    .option("--resource <ns/name>", "the resource whose token is wanted")
+    .option("--mode <mode>", "Hold: any number of writes under a token; Once: one", "Hold")
+    .option("--advance <when>", "OnGrant, or OnFirstWrite", "OnGrant");
 
 const coordinatorOptions = (command: Command): Command =>
   command
