@@ -226,6 +226,28 @@ describe("a claim made by hand", () => {
   });
 });
 
+describe("names of the caller's own", () => {
+  test("that shadow operators and functions change nothing", async () => {
+    const { table, resource } = await db.guarded(42);
+    await db.admin.query(`create schema if not exists evil authorization worker;
+      grant create on database ${db.name} to worker`);
+    await worker.query(`set search_path = evil, pg_temp, pg_catalog, public;
+      create function evil.yes(bigint, bigint) returns boolean language sql as 'select true';
+      create operator evil.= (leftarg = bigint, rightarg = bigint, function = evil.yes);
+      create function evil.yes(text, text) returns boolean language sql as 'select true';
+      create operator evil.= (leftarg = text, rightarg = text, function = evil.yes);
+      create function evil.hashtext(text) returns integer language sql as 'select 0';
+      create function evil.sha256(bytea) returns bytea language sql as $$ select ''::bytea $$;
+      create function evil.current_setting(text, boolean) returns text language sql as $$ select 'x' $$;
+      create temp table mark (resource text, granted bigint)`);
+    const write = `update ${table} set v = 'x'`;
+    expect(await transact(worker, { token: 41, resource }, write)).toBe("FNC01");
+    expect(await stateOf(worker.query(write))).toBe("FNC02");
+    expect(await transact(worker, { token: 42, resource }, write)).toBe("00000");
+    await worker.query("reset search_path; drop table pg_temp.mark");
+  });
+});
+
 describe("Once", () => {
   const once = async (token: number, advance = "OnGrant") => {
     const guarded = await db.guarded(token);

@@ -8,8 +8,9 @@ import {
   schemaTrouble,
 } from "../../src/postgres/schema.ts";
 import { triggerNames } from "../../src/postgres/schema/guard.ts";
+import { findDoors } from "../../src/postgres/statements/doors.ts";
 import { type PostgresServer, startServer } from "../support/postgres/server.ts";
-import { fencedDatabase, openServer } from "../support/postgres/world.ts";
+import { fencedDatabase, issuerName, openServer, stateOf } from "../support/postgres/world.ts";
 
 let server: PostgresServer;
 
@@ -83,5 +84,36 @@ test("what is shown to people installs the same", async () => {
   await server.admin((client) => client.query(`begin;${installation().join(";\n")};commit`), "shown");
   const database = openServer(server, "postgres", "shown");
   expect(await schemaTrouble(database)).toBeUndefined();
+  await database.end();
+});
+
+test("a login with CREATEROLE installs it where no superuser is at hand", async () => {
+  await using fresh = await startServer(inject("postgres"));
+  await fresh.admin((client) =>
+    client.query("create role installer login createrole; create role app login"),
+  );
+  await fresh.admin((client) => client.query("create database managed owner installer"));
+  const database = openServer(fresh, "installer", "managed");
+  expect(await migrate(database)).toEqual(migrations.map(({ version }) => version));
+  expect(await migrate(database)).toEqual([]);
+  await fresh.admin(async (client) => {
+    await client.query("set role installer");
+    await client.query(`create table public.orders (id int); grant insert on public.orders to app;
+      grant fenceline_worker to app; grant fenceline_issuer to installer;
+      select fenceline.guard('public.orders', 'shop/orders')`);
+    await client.query("select fenceline.advance('shop/orders', 42, 'pod:a/1', $1)", [issuerName]);
+  }, "managed");
+  const app = await fresh.connect("managed", "app");
+  const insert = "insert into public.orders select 1 where (select fenceline.enter('shop/orders', $1))";
+  expect(await stateOf(app.query(insert, ["41"]))).toBe("FNC01");
+  expect(await stateOf(app.query(insert, ["42"]))).toBe("00000");
+  await app.end();
+  expect((await findDoors(database, "shop/orders")).map(({ kind }) => kind)).toEqual([
+    "ddl",
+    "storage",
+    "storage",
+  ]);
+  await removeSchema(database);
+  expect(await schemaTrouble(database)).toMatch(/is missing/);
   await database.end();
 });
