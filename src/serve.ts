@@ -44,6 +44,7 @@ import { makeLifecycle, type ProcessLike } from "./runtime/lifecycle.ts";
 import { type Logger, makeLogger } from "./runtime/logger.ts";
 import { makeMetrics } from "./runtime/metrics.ts";
 import { makeStatusStore } from "./store/status.ts";
+import { makeCertificates } from "./webhook/certificates.ts";
 import { makeRefusalEvents } from "./webhook/events.ts";
 import { addInjection } from "./webhook/route.ts";
 
@@ -82,10 +83,15 @@ const sourceOf = (config: ControllerConfig, { service }: ServeEnvironment): Kube
   return { from: "cluster", ...service };
 };
 
-/** A kubernetes.io/tls Secret, read once a minute. */
-const certificateSecret = (client: KubeClient, namespace: string, name: string): CertificateSource => ({
+/** A kubernetes.io/tls Secret, read again every `pollMs`. */
+const certificateSecret = (
+  client: KubeClient,
+  namespace: string,
+  name: string,
+  pollMs: number,
+): CertificateSource => ({
   name: `tls.crt and tls.key of Secret ${namespace}/${name}`,
-  pollMs: 60_000,
+  pollMs,
   async read() {
     const found = await client.get(secretKind, { namespace, name });
     const half = (key: string) => {
@@ -139,9 +145,18 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
     userAgent: "fenceline-controller",
   });
   const client = makeKubeClient(transport);
+  const certificates = makeCertificates({
+    client,
+    config,
+    resources: { list: () => resources.list() },
+    clock,
+    random,
+    log,
+  });
+  await certificates.prepare();
   const certificate =
     "secret" in config.certificate
-      ? certificateSecret(client, config.namespace, config.certificate.secret)
+      ? certificateSecret(client, config.namespace, config.certificate.secret, certificates.pollMs)
       : certificateFiles(config.certificate.certFile, config.certificate.keyFile);
   const api = await makeApiServer({ clock, random, log, certificate });
   const issuer = await clusterIdentity(client);
@@ -152,7 +167,10 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
   const resources = makeReflector<FencedResource>({
     ...watched,
     kind: fencedResourceKind,
-    onChange: ({ object }) => controller.changed(keyOf(object.metadata)),
+    onChange({ object }) {
+      controller.changed(keyOf(object.metadata));
+      certificates.changed(object.metadata.namespace ?? "");
+    },
   });
   const sequences = makeReflector<FencedSequence>({
     ...watched,
@@ -296,6 +314,7 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
     async lead(signal) {
       await Promise.all([
         controller.run(signal),
+        certificates.run(signal),
         postgres.watch((resource) => controller.stirred(resource), signal),
       ]);
     },

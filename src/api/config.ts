@@ -28,6 +28,25 @@ const quantity = (read: (text: string) => number | undefined, error: string) =>
     return z.NEVER;
   });
 
+const managed = z
+  .strictObject({
+    names: z
+      .array(z.string().min(1).max(253))
+      .min(1)
+      .describe("DNS names and addresses under which the API is asked: those of the Service."),
+    servingSeconds: z
+      .int()
+      .min(5)
+      .default(90 * 86_400)
+      .describe("Life of a serving certificate; signed anew at two thirds."),
+    authoritySeconds: z
+      .int()
+      .min(10)
+      .default(365 * 86_400)
+      .describe("Life of an authority; its successor is announced at two thirds."),
+  })
+  .describe("Left out: somebody else, as cert-manager, keeps the Secret and the webhook's caBundle.");
+
 const serverMessage = "give https://host:port of the coordinator's Service";
 
 const injection = z.strictObject({
@@ -63,10 +82,10 @@ export const controllerConfig = z.strictObject({
   certificate: z
     .union([
       z.strictObject({ certFile: path, keyFile: path }),
-      z.strictObject({ secret: z.string().min(1).max(253) }),
+      z.strictObject({ secret: z.string().min(1).max(253), managed: managed.optional() }),
     ])
     .describe(
-      "Of the API: two PEM files, or a Secret of type kubernetes.io/tls in `namespace`. Reloaded when it changes.",
+      "Of the API: two PEM files, or a Secret of type kubernetes.io/tls in `namespace`. Reloaded when it changes. The `ca.crt` of a Secret is told to the namespaces that have FencedResources.",
     ),
   injection: injection
     .optional()

@@ -32,6 +32,21 @@ export const secretSchema = z.object({
 });
 export type SecretObject = z.infer<typeof secretSchema>;
 
+export const configMapSchema = z.object({
+  metadata: objectMetaSchema,
+  data: z.record(z.string(), z.string()).optional(),
+});
+export type ConfigMapObject = z.infer<typeof configMapSchema>;
+
+/** Written back as a whole, so everything is kept. */
+export const webhookConfigurationSchema = z.looseObject({
+  metadata: z.looseObject(objectMetaSchema.shape),
+  webhooks: z
+    .array(z.looseObject({ clientConfig: z.looseObject({ caBundle: z.string().optional() }) }))
+    .optional(),
+});
+export type WebhookConfiguration = z.infer<typeof webhookConfigurationSchema>;
+
 /** Only what tells whether a container has ended. */
 const containerStatusSchema = z.object({
   name: z.string(),

@@ -1,12 +1,16 @@
 import { type FencedResource, parseFencedResource } from "../api/fencedresource.ts";
 import { type FencedSequence, parseFencedSequence } from "../api/fencedsequence.ts";
 import {
+  type ConfigMapObject,
+  configMapSchema,
   type NamespaceObject,
   namespaceSchema,
   type PodObject,
   podSchema,
   type SecretObject,
   secretSchema,
+  type WebhookConfiguration,
+  webhookConfigurationSchema,
 } from "../api/k8s.ts";
 import { type LeaseObject, leaseSchema } from "../api/lease.ts";
 import { group, version } from "../api/names.ts";
@@ -48,6 +52,25 @@ export const secretKind: Kind<SecretObject> = {
   plural: "secrets",
   namespaced: true,
   parse: (value) => secretSchema.parse(value),
+};
+
+/** Changed by patch alone: not all of it is read. */
+export const configMapKind: Kind<ConfigMapObject> = {
+  group: "",
+  version: "v1",
+  kind: "ConfigMap",
+  plural: "configmaps",
+  namespaced: true,
+  parse: (value) => configMapSchema.parse(value),
+};
+
+export const webhookConfigurationKind: Kind<WebhookConfiguration> = {
+  group: "admissionregistration.k8s.io",
+  version: "v1",
+  kind: "MutatingWebhookConfiguration",
+  plural: "mutatingwebhookconfigurations",
+  namespaced: false,
+  parse: (value) => webhookConfigurationSchema.parse(value),
 };
 
 export const fencedResourceKind: Kind<FencedResource> = {

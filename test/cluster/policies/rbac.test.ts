@@ -62,7 +62,10 @@ test("our account has what it needs and not what it does not", async () => {
     ["create", "tokenreviews.authentication.k8s.io"],
     ["create", "subjectaccessreviews.authorization.k8s.io"],
     ["get", "namespaces/kube-system"],
-    ["get", "secrets/fenceline-tls", "-n", systemNamespace],
+    ["update", "secrets/fenceline-tls", "-n", systemNamespace],
+    ["create", "secrets", "-n", systemNamespace],
+    ["update", "mutatingwebhookconfigurations.admissionregistration.k8s.io/inject.fenceline.dev"],
+    ["patch", "configmaps/fenceline-ca", "-n", ns],
   ];
   const not = [
     ["delete", "leases.coordination.k8s.io", "-n", ns],
@@ -70,6 +73,9 @@ test("our account has what it needs and not what it does not", async () => {
     ["get", "secrets/other", "-n", systemNamespace],
     ["update", "fencedresources.fenceline.dev", "-n", ns],
     ["get", "pods", "-n", ns],
+    ["create", "secrets", "-n", ns],
+    ["get", "configmaps/other", "-n", ns],
+    ["update", "mutatingwebhookconfigurations.admissionregistration.k8s.io/other"],
     ["list", "namespaces"],
     ["impersonate", "users"],
     ["create", "serviceaccounts", "--subresource=token", "-n", ns],

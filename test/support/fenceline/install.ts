@@ -87,6 +87,8 @@ export interface ControllerOptions {
   secret?: string;
   /** Default: one of its own. */
   certificate?: Certificate;
+  /** More of its configuration, or instead of what stands here. */
+  config?: object;
 }
 
 /** A running controller process. */
@@ -141,6 +143,7 @@ export const startController = async (
       options.secret === undefined
         ? { certFile: file("tls.crt"), keyFile: file("tls.key") }
         : { secret: options.secret },
+    ...options.config,
   };
   await writeFile(file("config.yaml"), JSON.stringify(config));
   const child = spawn(process.execPath, [fenceline, "controller", "--config", file("config.yaml")], {

@@ -49,31 +49,26 @@ export const startWebhook = async (settings: InjectionSettings): Promise<Webhook
 };
 
 interface Configuration {
-  metadata: { name: string };
   webhooks: {
-    clientConfig: object;
-    failurePolicy: string;
     namespaceSelector: { matchExpressions: object[] };
   }[];
 }
 
-/**
- * Our configuration, for these namespaces alone (others share the cluster), asked at `url`. Returns its name.
- */
-export const registerWebhook = async (
-  cluster: Cluster,
+/** The configuration under another name, for these namespaces alone, and asked at a URL instead of a Service. */
+export const scoped = (
+  made: object,
+  name: string,
   namespaces: readonly string[],
-  { url, caBundle, failurePolicy = "Fail" }: { url: string; caBundle: string; failurePolicy?: string },
-): Promise<string> => {
-  const made = injectionWebhook({ systemNamespace, service: systemService }) as unknown as Configuration;
-  const name = `inject-${randomBytes(4).toString("hex")}.fenceline.dev`;
-  await cluster.apply({
+  { failurePolicy = "Fail", ...clientConfig }: { url: string; caBundle?: string; failurePolicy?: string },
+): object => {
+  const { webhooks } = made as Configuration;
+  return {
     ...made,
-    metadata: { ...made.metadata, name },
-    webhooks: made.webhooks.map((webhook) => ({
+    metadata: { name },
+    webhooks: webhooks.map((webhook) => ({
       ...webhook,
       failurePolicy,
-      clientConfig: { url, caBundle },
+      clientConfig,
       namespaceSelector: {
         matchExpressions: [
           ...webhook.namespaceSelector.matchExpressions,
@@ -81,6 +76,17 @@ export const registerWebhook = async (
         ],
       },
     })),
-  });
+  };
+};
+
+/** Has the pods of these namespaces alone sent to `webhook` (others share the cluster). Returns what it is called. */
+export const registerWebhook = async (
+  cluster: Cluster,
+  namespaces: readonly string[],
+  { url, caBundle }: Webhook,
+): Promise<string> => {
+  const name = `inject-${randomBytes(4).toString("hex")}.fenceline.dev`;
+  const made = injectionWebhook({ systemNamespace, service: systemService });
+  await cluster.apply(scoped(made, name, namespaces, { url, caBundle }));
   return name;
 };
