@@ -95,6 +95,20 @@ describe("logical replication", () => {
     await end();
   });
 
+  test("S1-30 FM-07 a partition that rows are applied to refuses them", async () => {
+    const guarded = await db.guarded(42);
+    const { table, resource } = guarded;
+    await db.admin.query(`begin; select fenceline.unguard('${table}'); drop table ${table};
+      create table ${table} (id int primary key, v text, last_fencing_token bigint) partition by range (id);
+      create table ${table}_low partition of ${table} for values from (0) to (100);
+      insert into ${table} (id) values (1), (2), (3); select fenceline.guard('${table}', '${resource}'); commit`);
+    const { name, end } = await subscribe(guarded, false);
+    await source.admin.query(`insert into ${table} values (9, 'x')`);
+    await expect.poll(() => errors(name), { timeout: 30_000 }).toBeGreaterThan(0);
+    expect(await rowsOf(guarded)).toEqual(before);
+    await end();
+  });
+
   test("S1-30 FM-07 the first copy of the rows is refused", async () => {
     const guarded = await db.guarded(42);
     await db.admin.query(`begin; select fenceline.unguard('${guarded.table}'); delete from ${guarded.table};

@@ -190,7 +190,7 @@ union all
 select 'role', format('worker %s may touch the marks', w.called), 'open', format('revoke all on fenceline.mark, fenceline.guarded from public, %s', w.called)
   from worker w where not w.rolsuper and (has_table_privilege(w.oid, 'fenceline.mark', 'INSERT, UPDATE, DELETE, TRUNCATE, TRIGGER')
       or has_table_privilege(w.oid, 'fenceline.guarded', 'INSERT, UPDATE, DELETE, TRUNCATE, TRIGGER')
-      or has_column_privilege(w.oid, 'fenceline.mark', 'secret', 'SELECT'))
+      or has_any_column_privilege(w.oid, 'fenceline.mark', 'SELECT'))
     and not exists (select from pg_roles r where r.rolname in ('fenceline_owner', 'pg_read_all_data', 'pg_write_all_data')
       and pg_has_role(w.oid, r.oid, 'MEMBER'))`;
 

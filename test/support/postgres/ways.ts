@@ -402,6 +402,12 @@ export const ownerWays: readonly OwnerWay[] = [
     doors: ["role"],
   },
   {
+    way: "a worker that may read what claims are made of",
+    who: "administrator",
+    open: () => "grant select on fenceline.mark to worker",
+    doors: ["role"],
+  },
+  {
     way: "another function in place of the judge",
     who: "administrator",
     open: () =>
