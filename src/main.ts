@@ -10,18 +10,19 @@ const versionOf = (): string => {
 };
 
 /** The agent stands beside every worker: it is begun without the command line and its libraries. */
-const agent = async (words: readonly string[]): Promise<number | undefined> => {
+const agent = async (words: readonly string[]): Promise<void> => {
   const { env, stderr } = process;
   if (words[0] === "gate") {
     const { runGate } = await import("./agent/gate.ts");
-    return runGate({ env, stderr, clock: systemClock });
+    process.exitCode = await runGate({ env, stderr, clock: systemClock });
+    return;
   }
   const [{ runAgent }, { systemMoments }] = await Promise.all([
     import("./agent/main.ts"),
     import("./runtime/moment.ts"),
   ]);
   const moments = systemMoments();
-  return runAgent({ env, stderr, clock: systemClock, random: systemRandom, moments, process });
+  await runAgent({ env, stderr, clock: systemClock, random: systemRandom, moments, process });
 };
 
 /** Runs the command that the arguments name, and leaves its exit code. */
@@ -29,8 +30,7 @@ export const main = async (): Promise<void> => {
   const { env } = process;
   const [command, ...words] = process.argv.slice(2);
   if (command === "agent" && !words.some((word) => word.startsWith("-"))) {
-    process.exitCode = await agent(words);
-    return;
+    return agent(words);
   }
   const { runCli } = await import("./cli/main.ts");
   const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port } = env;

@@ -31,8 +31,11 @@ export const makeAppFiles = (folder: string): AppFiles => {
       if (last === undefined) await mkdir(folder, { recursive: true, mode: 0o755 });
       const before = last;
       last = { state: "", token: "" };
-      if (token === undefined && before?.token !== token) await rm(file("token"), { force: true });
-      if (token !== undefined && before?.token !== token) await replaceFile(file("token"), token, 0o644);
+      // An agent before this one may have left anything.
+      if (before === undefined || before.token !== token)
+        await (token === undefined
+          ? rm(file("token"), { force: true })
+          : replaceFile(file("token"), token, 0o644));
       if (before?.state !== state) await replaceFile(file("state"), state, 0o644);
       await replaceFile(file("holding.json"), holding, 0o644);
       last = { state, token };

@@ -59,7 +59,7 @@ const sendNotHeld = (response: ServerResponse, { resource }: Slot, seen: HoldVie
 };
 
 /** Server-sent events: the state at once, then each change of it. */
-const stream = (slot: Slot, request: IncomingMessage, response: ServerResponse, deps: LocalDeps): void => {
+const stream = (slot: Slot, response: ServerResponse, deps: LocalDeps): void => {
   response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-store" });
   let told = "";
   const tell = (seen: HoldView): void => {
@@ -78,7 +78,7 @@ const stream = (slot: Slot, request: IncomingMessage, response: ServerResponse, 
   const off = slot.subscribe(tell);
   tell(slot.view());
   cancel = deps.clock.timer(signOfLifeMs, live);
-  request.on("close", () => {
+  response.on("close", () => {
     off();
     cancel?.();
   });
@@ -106,10 +106,10 @@ const release = async (slot: Slot, response: ServerResponse): Promise<void> => {
   }
 };
 
-const gate = async ({ rights, clock }: LocalDeps, request: IncomingMessage, response: ServerResponse) => {
+const gate = async ({ rights, clock }: LocalDeps, response: ServerResponse) => {
   const over = new AbortController();
   const cancel = clock.timer(gateMs, () => over.abort());
-  request.on("close", () => over.abort());
+  response.on("close", () => over.abort());
   const answer = await rights.gate(over.signal);
   cancel();
   if (answer === undefined) sendJson(response, 202, { open: false });
@@ -129,7 +129,7 @@ export const serveLocalApi = (port: number, deps: LocalDeps): Promise<PlainServe
       const holdings = rights.slots.map((slot) => holdingOf(slot.resource, slot.view(), moments));
       return sendJson(response, 200, { holdings });
     }
-    if (asked === "POST /v1/gate") return void gate(deps, request, response);
+    if (asked === "POST /v1/gate") return void gate(deps, response);
     const [, name = "", verb = ""] = /^\/v1\/holdings\/([^/]+)(?:\/([a-z]+))?$/.exec(path) ?? [];
     const slot = slots.get(name);
     if (name !== "" && slot === undefined)
@@ -147,7 +147,7 @@ export const serveLocalApi = (port: number, deps: LocalDeps): Promise<PlainServe
           return void response.end();
         }
         case "GET events":
-          return stream(slot, request, response, deps);
+          return stream(slot, response, deps);
         case "POST release":
           return void release(slot, response);
         default:

@@ -30,15 +30,14 @@ export interface AgentEnvironment {
 /** The kubelet waits 2 s at least before it kills: what is not given back by then runs out. */
 const releaseBoundMs = 1800;
 
-/** Resolves with an exit code where it cannot even begin; else with undefined, and runs until it is told to stop. */
-export const runAgent = async (environment: AgentEnvironment): Promise<number | undefined> => {
+/** Runs until it is told to stop. Where it cannot begin it ends at once, and gives nothing back: an app may be at work. */
+export const runAgent = async (environment: AgentEnvironment): Promise<void> => {
   try {
     await serve(environment);
-    return undefined;
   } catch (error) {
     const message = error instanceof Error ? error.message : String(error);
     environment.stderr.write(`fenceline agent: ${message}\n`);
-    return error instanceof AgentConfigError ? 2 : 1;
+    environment.process.exit(error instanceof AgentConfigError ? 2 : 1);
   }
 };
 

@@ -101,10 +101,10 @@ export const startAgent = async (options: AgentOptions): Promise<AgentProcess> =
     return (code ?? signal) as number | NodeJS.Signals;
   });
   const serving = (): string | undefined => log.split("\n").find((line) => line.includes('"msg":"serving"'));
-  await expect
-    .poll(() => serving() ?? (child.exitCode === null ? undefined : `ended: ${log}`), { timeout: 20_000 })
-    .toBeDefined();
-  const { port, probePort } = JSON.parse(serving() ?? log) as { port: number; probePort: number };
+  await expect.poll(() => serving() !== undefined || child.exitCode !== null, { timeout: 20_000 }).toBe(true);
+  const line = serving();
+  if (line === undefined) throw new Error(`ended: ${(await ended, log)}`);
+  const { port, probePort } = JSON.parse(line) as { port: number; probePort: number };
   const get = (path: string) => call(port, "GET", path);
   return {
     child,
