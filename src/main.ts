@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { basename } from "node:path";
 import { systemClock, systemRandom } from "./runtime/clock.ts";
+import { beFrugal } from "./runtime/frugal.ts";
 
 const versionOf = (): string => {
   const text = readFileSync(new URL("../package.json", import.meta.url), "utf8");
@@ -12,6 +13,7 @@ const versionOf = (): string => {
 /** The agent stands beside every worker: it is begun without the command line and its libraries. */
 const agent = async (words: readonly string[]): Promise<void> => {
   const { env, stderr } = process;
+  beFrugal();
   if (words[0] === "gate") {
     const { runGate } = await import("./agent/gate.ts");
     process.exitCode = await runGate({ env, stderr, clock: systemClock });

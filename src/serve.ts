@@ -10,6 +10,7 @@ import { parse } from "./api/text.ts";
 import { makePostgresDriver } from "./boundary/driver.ts";
 import { makeBoundaries } from "./boundary/registry.ts";
 import { makeController } from "./controller/controller.ts";
+import { releaseForEndedPods } from "./controller/pods.ts";
 import { makeAuth } from "./coordinator/auth.ts";
 import { makeBook } from "./coordinator/book.ts";
 import { makeCoordinator } from "./coordinator/coordinator.ts";
@@ -316,6 +317,7 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
         controller.run(signal),
         certificates.run(signal),
         postgres.watch((resource) => controller.stirred(resource), signal),
+        releaseForEndedPods({ ...watched, leases: leaseAccess }, signal),
       ]);
     },
     clock,

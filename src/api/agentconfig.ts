@@ -20,9 +20,6 @@ export const gateContainer = "fenceline-gate";
 export const agentArgs = ["agent"] as const;
 export const gateArgs = ["agent", "gate"] as const;
 
-/** NODE_OPTIONS of both: a young generation as small as the agent's work. Measured by `npm run bench -- agent`. */
-export const agentNodeOptions = "--max-semi-space-size=1";
-
 /** On 127.0.0.1: for the app. */
 export const localPort = 7473;
 /** On every address: health only, for the kubelet. */

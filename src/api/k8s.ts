@@ -52,11 +52,15 @@ const containerStatusSchema = z.object({
   name: z.string(),
   restartCount: z.int().optional(),
   state: z
-    .object({ terminated: z.object({ exitCode: z.int(), finishedAt: z.string().optional() }).optional() })
+    .object({ terminated: z.object({ exitCode: z.int(), finishedAt: z.string().nullish() }).optional() })
     .optional(),
 });
 
-const containerNameSchema = z.object({ name: z.string(), restartPolicy: z.string().optional() });
+const containerNameSchema = z.object({
+  name: z.string(),
+  restartPolicy: z.string().optional(),
+  restartPolicyRules: z.array(z.unknown()).optional(),
+});
 
 /** What the controller needs to know of a pod: who it is, and whether its containers have ended. */
 export const podSchema = z.object({

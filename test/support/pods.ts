@@ -46,6 +46,8 @@ export interface TestPod {
     nodeSelector?: Record<string, string>;
     securityContext?: object;
     automountServiceAccountToken?: boolean;
+    serviceAccountName?: string;
+    terminationGracePeriodSeconds?: number;
   };
 }
 

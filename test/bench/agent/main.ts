@@ -12,7 +12,6 @@ import { createServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { agentNodeOptions } from "../../../src/api/agentconfig.ts";
 import { makeCertificate } from "../../support/faultproxy/certificate.ts";
 import { table } from "../support.ts";
 
@@ -114,8 +113,14 @@ const bareRss = async (): Promise<number> => {
   return size;
 };
 
-/** Checks per second over 8 kept connections, for 3 s. */
-const checkRate = async (port: number): Promise<number> => {
+/** Seconds of CPU that a process has used. */
+const cpuSeconds = (pid: number): number => {
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
+  return (Number(fields[11]) + Number(fields[12])) / 100;
+};
+
+/** Checks per second over 8 kept connections, for 3 s: by the clock, and by the agent's own CPU. */
+const checkRate = async (pid: number, port: number) => {
   const pool = new Agent({ keepAlive: true, maxSockets: 8 });
   const one = () =>
     new Promise<void>((resolve, reject) => {
@@ -125,6 +130,7 @@ const checkRate = async (port: number): Promise<number> => {
       asked.on("error", reject).end();
     });
   const begun = performance.now();
+  const used = cpuSeconds(pid);
   let answered = 0;
   const worker = async () => {
     while (performance.now() - begun < 3000) {
@@ -134,7 +140,10 @@ const checkRate = async (port: number): Promise<number> => {
   };
   await Promise.all(Array.from({ length: 8 }, worker));
   pool.destroy();
-  return answered / ((performance.now() - begun) / 1000);
+  return {
+    perSecond: Math.round(answered / ((performance.now() - begun) / 1000)),
+    perCpuSecond: Math.round(answered / (cpuSeconds(pid) - used)),
+  };
 };
 
 const portOf = async (run: { log(): string }): Promise<number> => {
@@ -152,8 +161,8 @@ try {
   const bare = await bareRss();
   const rows: string[][] = [];
   for (const [label, options] of [
-    ["as injected", agentNodeOptions],
-    ["Node's defaults", ""],
+    ["as it is", ""],
+    ["young generation of 1 MB", "--max-semi-space-size=1"],
   ] as const) {
     coordinator.reset();
     const run = agent(script, coordinator.url, label.replaceAll(/\W/g, "-"), true, options);
@@ -168,14 +177,15 @@ try {
   table(["agent", `RSS after ${warmMany}`, "× bare", `growth to ${longMany}`], rows);
 
   const ten = Array.from({ length: 10 }, (_, index) =>
-    agent(script, coordinator.url, `ten-${index}`, false, agentNodeOptions),
+    agent(script, coordinator.url, `ten-${index}`, false, ""),
   );
   const ports = await Promise.all(ten.map(portOf));
   await new Promise((resolve) => setTimeout(resolve, 2000));
   const shares = ten.map(({ pid }) => pss(pid));
   console.log(`PSS of ten agents: ${mb(shares.reduce((sum, share) => sum + share, 0) / 10)} each`);
+  const rate = await checkRate(ten[0]?.pid ?? 0, ports[0] ?? 0);
   console.log(
-    `check: ${Math.round(await checkRate(ports[0] ?? 0))}/s (goal ≥ 10,000), asked by one Node process`,
+    `check: ${rate.perSecond}/s asked by one Node process, ${rate.perCpuSecond}/s of the agent's CPU (goal ≥ 10,000)`,
   );
   await Promise.all(ten.map(stop));
   coordinator.server.close();
