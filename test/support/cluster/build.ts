@@ -18,7 +18,7 @@ import { withLock } from "./lock.ts";
 /** Tells a person what goes on: one line per step. */
 export type Say = (line: string) => void;
 
-const sayToStderr: Say = (line) => void process.stderr.write(`${line}\n`);
+export const sayToStderr: Say = (line) => void process.stderr.write(`${line}\n`);
 
 const goEnv = () => childEnvironment(goEnvironment);
 
@@ -44,7 +44,7 @@ export const checkGo = async (): Promise<{ version: string; platform: string }> 
 };
 
 /** Shows every few seconds that a long step is still alive. */
-const withProgress = async <T>(what: string, say: Say, work: () => Promise<T>): Promise<T> => {
+export const withProgress = async <T>(what: string, say: Say, work: () => Promise<T>): Promise<T> => {
   const begin = performance.now();
   const elapsed = () => {
     const seconds = Math.round((performance.now() - begin) / 1000);
@@ -65,7 +65,7 @@ const withProgress = async <T>(what: string, say: Say, work: () => Promise<T>): 
  * A folder in the cache that `make` fills once for each content hash of `parts`: written aside and renamed,
  * under a lock, so that what has the final name is whole.
  */
-const cached = async (
+export const cached = async (
   name: string,
   parts: readonly string[],
   say: Say,
@@ -155,4 +155,23 @@ export const buildCoreDns = async (say: Say = sayToStderr): Promise<string> => {
     );
   });
   return path.join(folder, "coredns");
+};
+
+/** Builds Helm once. Returns the binary. */
+export const buildHelm = async (say: Say = sayToStderr): Promise<string> => {
+  const go = await checkGo();
+  const parts = [versions.helm, go.version, go.platform, ...goFlags];
+  const folder = await cached("helm", parts, say, async (folder) => {
+    await withProgress(`building Helm ${versions.helm} (about 90 s the first time)`, say, () =>
+      exec(
+        "go",
+        ["install", "-trimpath", "-ldflags", "-s -w", `helm.sh/helm/v4/cmd/helm@v${versions.helm}`],
+        {
+          cwd: folder,
+          env: { ...goEnv(), GOBIN: folder },
+        },
+      ),
+    );
+  });
+  return path.join(folder, "helm");
 };

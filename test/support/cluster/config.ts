@@ -2,7 +2,7 @@ import os from "node:os";
 import path from "node:path";
 
 /** Versions and build flags, in this one place: another flag set is another cold build. */
-export const versions = { kubernetes: "1.35.4", coredns: "1.12.4" } as const;
+export const versions = { kubernetes: "1.35.4", coredns: "1.12.4", helm: "4.1.4" } as const;
 
 /** Folder of the Go module. */
 export const moduleFolder = import.meta.dirname;

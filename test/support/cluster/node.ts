@@ -1,5 +1,6 @@
 import { spawn } from "node:child_process";
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import { copyFile, rm } from "node:fs/promises";
 import path from "node:path";
 import { boxScript, untilIsolated } from "./box.ts";
 import { setFrozen } from "./cgroup.ts";
@@ -75,6 +76,19 @@ export class Node {
       await this.boot();
       await this.untilReady();
     });
+  }
+
+  /** Loads the images of a docker archive, as a pull would. */
+  async load(archive: string): Promise<void> {
+    const id = this.#process;
+    if (id === undefined) throw new ClusterError(`${this.name} is not running`);
+    const name = path.basename(archive);
+    await copyFile(archive, path.join(this.#folder, name));
+    await exec("nsenter", [
+      ...[`--target=${id.pid}`, "--mount", "--net", "--pid", "--", "ctr", "--namespace=k8s.io"],
+      ...["images", "import", `/run/node/${name}`],
+    ]);
+    await rm(path.join(this.#folder, name));
   }
 
   /** Starts it, on the disk it has. */

@@ -36,6 +36,7 @@ const programs: Record<Level, readonly (readonly [program: string, use: string, 
     ["runc", "runs containers", "runc"],
     ["/usr/lib/cni/bridge", "connects pods", "containernetworking-plugins"],
     ["busybox", "is what test pods run", "busybox-static"],
+    ["buildah", "builds the image", "buildah"],
   ],
   postgres: [
     ["setpriv", "ends the servers with their owner", "util-linux"],
