@@ -27,7 +27,7 @@ export default defineConfig({
         hookTimeout: 120_000,
       }),
       level("e2e", ["test/e2e/**/*.test.ts"], {
-        globalSetup: ["test/support/cluster/global-setup-nodes.ts"],
+        globalSetup: ["test/support/cluster/global-setup-nodes.ts", "test/support/postgres/global-setup.ts"],
         // Its files break the nodes they share.
         fileParallelism: false,
         testTimeout: 180_000,

@@ -3,10 +3,12 @@
  *
  * With `--check` it writes nothing, names each file that differs, and exits 1 if there is one.
  */
+import { readFileSync } from "node:fs";
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Document } from "yaml";
+import { z } from "zod";
 import { customResourceDefinition, type Definition, type JsonSchema } from "./crd.ts";
 import { fencedResourceDefinition } from "./fencedresource.ts";
 import { fencedSequenceDefinition } from "./fencedsequence.ts";
@@ -14,6 +16,7 @@ import { imageRepository } from "./injection.ts";
 import { group, systemAccount, systemNamespace, systemService } from "./names.ts";
 import { policies } from "./policies.ts";
 import { injectionWebhook } from "./webhook.ts";
+import { chartValues } from "./values.ts";
 import { customResourcesPage, httpApiPage } from "./reference.ts";
 
 const definitions: readonly Definition[] = [fencedResourceDefinition, fencedSequenceDefinition];
@@ -24,6 +27,56 @@ const yaml = (objects: readonly JsonSchema[]): string =>
   `# ${notice}\n${objects
     .map((object) => new Document(object, { aliasDuplicateObjects: false }).toString({ lineWidth: 0 }))
     .join("---\n")}`;
+
+/** What the chart fills in. The objects themselves are the same as in the plain manifests. */
+const inChart = {
+  systemNamespace: "{{ .Release.Namespace }}",
+  agentRepository: "{{ .Values.image.repository }}",
+};
+
+const kept = (definition: JsonSchema): JsonSchema => ({
+  ...definition,
+  metadata: {
+    ...(definition["metadata"] as object),
+    // Uninstalling takes no resource and no sequence of tokens away.
+    annotations: { "helm.sh/resource-policy": "keep" },
+  },
+});
+
+/** With cert-manager, it and not the controller says whom the API server trusts. */
+const trusted = (text: string): string =>
+  text.replace(
+    "metadata:\n",
+    `metadata:
+  {{- if .Values.certManager.enabled }}
+  annotations:
+    cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/fenceline
+  {{- end }}
+`,
+  );
+
+/** The manifests of the roles, as the chart has them: the namespace is Helm's, and so is where it is. */
+const roles = (text: string): string =>
+  `# ${notice.replace("src/api", "deploy/rbac")}\n${text
+    .split(/^---\n/m)
+    .filter((part) => !part.includes("kind: Namespace\n"))
+    .join("---\n")
+    .replaceAll(systemNamespace, inChart.systemNamespace)}`;
+
+const readRoles = (name: string): string =>
+  readFileSync(new URL(`../../deploy/rbac/${name}.yaml`, import.meta.url), "utf8");
+
+const chart = (): [string, string][] =>
+  [
+    ["crds.yaml", yaml(definitions.map((definition) => kept(customResourceDefinition(definition))))],
+    [
+      "policies.yaml",
+      yaml(policies({ ...inChart, accounts: [systemAccount] }).flatMap(({ objects }) => objects)),
+    ],
+    ["webhook.yaml", trusted(yaml([injectionWebhook({ ...inChart, service: systemService })]))],
+    ["rbac-controller.yaml", roles(readRoles("controller"))],
+    ["rbac-people.yaml", roles(readRoles("people"))],
+  ].map(([name = "", text = ""]) => [`charts/fenceline/templates/${name}`, text]);
 
 const page = (text: string): string => `<!-- ${notice} -->\n\n${text}\n`;
 
@@ -38,6 +91,11 @@ export const generated = (): Map<string, string> =>
       ({ name, objects }): [string, string] => [`deploy/policies/${name}.yaml`, yaml(objects)],
     ),
     ["deploy/webhook/injection.yaml", yaml([injectionWebhook({ systemNamespace, service: systemService })])],
+    ...chart(),
+    [
+      "charts/fenceline/values.schema.json",
+      `${JSON.stringify(z.toJSONSchema(chartValues, { target: "draft-7", io: "input" }), null, 2)}\n`,
+    ],
     ["docs/reference/custom-resources.md", page(customResourcesPage(definitions))],
     ["docs/reference/http-api.md", page(httpApiPage())],
   ]);
