@@ -16,7 +16,7 @@ import type { WallTime } from "../core/time.ts";
 import { noToken, type Token } from "../core/token.ts";
 
 /** Stands for nobody at a mark whose token nobody holds: equal to no attempt. */
-const nobody: HolderId = "nobody/0";
+export const nobody: HolderId = "nobody/0";
 
 /** What a boundary is told for one version of the Lease. */
 export interface Standing {

@@ -7,7 +7,7 @@ import { higher, noToken, type Token } from "../core/token.ts";
 import { type FencedLease, keyOf, type Leases } from "../kube/leases.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { SequenceStore } from "../store/port.ts";
-import { freshStanding, isBehind, rebound, type Standing, standing } from "./boundary.ts";
+import { freshStanding, isBehind, nobody, rebound, type Standing, standing } from "./boundary.ts";
 import type { Findings } from "./conditions.ts";
 import type { Told } from "./story.ts";
 
@@ -116,12 +116,19 @@ const troubleOf = (advance: Exclude<Advance, { outcome: "ok" }>): { reason: stri
   }
 };
 
-/** Raises the mark to a standing; nothing granted yet needs no word. */
+/**
+ * Raises the mark to a standing; nothing granted yet needs no word. Where nobody holds the token, a mark at it that was
+ * told of whoever had it says the same: everything older is refused.
+ */
 const tell = async (
   boundary: Boundary,
   { token, holder }: Standing,
   signal: AbortSignal,
-): Promise<Advance> => (token === noToken ? { outcome: "ok" } : boundary.advance(token, holder, signal));
+): Promise<Advance> => {
+  if (token === noToken) return { outcome: "ok" };
+  const told = await boundary.advance(token, holder, signal);
+  return told.outcome === "refused" && told.mark === token && holder === nobody ? { outcome: "ok" } : told;
+};
 
 /**
  * Binds the Lease to a boundary, or to none, for which it was not guarded yet. Throws where only another try can tell.
@@ -136,6 +143,8 @@ export const switchBoundary = async (
   signal: AbortSignal,
 ): Promise<{ lease: FencedLease; trouble: { reason: string; message: string } | undefined; mark: Token }> => {
   let above = mark;
+  /** The boundary knows the Lease's token under another attempt: the holder needs one of its own. */
+  let taken = false;
   let last: { reason: string; message: string } | undefined;
   for (let round = 0; round < rounds; round += 1) {
     // The target is guarded: only now is it read which version of the Lease it will be told of. [R]
@@ -143,14 +152,17 @@ export const switchBoundary = async (
     if (read === undefined) throw new Error(`the Lease of ${keyOf(resource)} is gone`);
     let fresh: { token: Token; ceiling: Token } | undefined;
     if (guard.kind === "ready") {
-      let stands = standing(read.view, above);
+      let stands = taken ? undefined : standing(read.view, above);
       if (stands === undefined) {
         const block = await reserveAbove(store, resource, above, signal);
         stands = freshStanding(read.view, block);
         fresh = { token: stands.token, ceiling: block.ceiling };
       }
       const told = await tell(guard.boundary, stands, signal);
-      if (told.outcome === "refused") above = higher(above, told.mark);
+      if (told.outcome === "refused") {
+        above = higher(above, told.mark);
+        taken = true;
+      }
       if (told.outcome !== "ok") {
         last = troubleOf(told);
         if (told.outcome === "refused") continue;

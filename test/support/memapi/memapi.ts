@@ -10,7 +10,7 @@ import type { HttpAnswer, HttpRequest, Transport } from "../../../src/kube/types
 import type { Clock, Random } from "../../../src/runtime/clock.ts";
 import { type Address, readAddress } from "./address.ts";
 import type { Fault } from "./faults.ts";
-import { makeHistory, type Snapshot } from "./history.ts";
+import { type Commit, makeHistory, type Snapshot } from "./history.ts";
 import { parseBody } from "./objects.ts";
 import { makeRegistry, type Named } from "./registry.ts";
 import { makeReviews } from "./reviews.ts";
@@ -67,10 +67,23 @@ const patiently = async (work: Promise<HttpAnswer>, signal: AbortSignal | undefi
   }
 };
 
-export const makeMemApi = ({ clock, random }: { clock: Clock; random: Random }) => {
+export const makeMemApi = ({
+  clock,
+  random,
+  onCommit,
+}: {
+  clock: Clock;
+  random: Random;
+  /** Hears every write that changed something, before anybody else does. */
+  onCommit?: (commit: Commit) => void;
+}) => {
   const history = makeHistory();
   const watches = makeWatches({ history, clock, random });
-  const registry = makeRegistry({ history, clock, random, committed: (commit) => watches.committed(commit) });
+  const committed = (commit: Commit) => {
+    onCommit?.(commit);
+    watches.committed(commit);
+  };
+  const registry = makeRegistry({ history, clock, random, committed });
   const reviews = makeReviews();
   const seen: Seen[] = [];
   const faults = new Set<{ match: Match; fault: Fault; left: number }>();

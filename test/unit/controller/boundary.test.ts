@@ -93,6 +93,49 @@ describe("a boundary", () => {
     await process.stop();
   });
 
+  test("that knows the token of one who gave it back is bound again: nothing newer has to be told", async () => {
+    const { world, process, old, next } = await setup();
+    await world.apply(behind("old"));
+    await world.ready();
+    const token = await grantAt(world, old, alice);
+    await world.release();
+    next.granted = token;
+    next.holder = alice;
+    await world.apply(behind("next"));
+    await world.until("bound to the next", hashEnds(world, "/next"));
+    expect((await world.lease()).view.credit?.token).toBe(token);
+    await process.stop();
+  });
+
+  test("that knows the holder's token under another attempt: the holder gets one of its own", async () => {
+    const { world, process, old, next } = await setup();
+    await world.apply(behind("old"));
+    await world.ready();
+    const token = await grantAt(world, old, alice);
+    next.granted = token;
+    next.holder = bob;
+    await world.apply(behind("next"));
+    await world.until("bound to the next", hashEnds(world, "/next"));
+    const { holder, credit } = (await world.lease()).view;
+    expect(holder).toBe(alice);
+    expect(credit?.token).toBeGreaterThan(token);
+    expect(next).toMatchObject({ holder: alice, granted: credit?.token });
+    await process.stop();
+  });
+
+  test("that was re-opened under fresh credit is bound to a Lease that nobody holds", async () => {
+    const { world, process, old } = await setup();
+    await world.apply(behind("old"));
+    await world.ready();
+    await grantAt(world, old, alice);
+    old.closing = "restart";
+    await world.removeLease();
+    await world.until("opened", () => old.closing === undefined);
+    await world.until("bound again", hashEnds(world, "/old"));
+    expect(old.closing).toBeUndefined();
+    await process.stop();
+  });
+
   test("that is taken away leaves no hash behind", async () => {
     const { world, process, old } = await setup();
     await world.apply(behind("old"));
