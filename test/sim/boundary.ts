@@ -3,7 +3,7 @@
  * compare and effect are one step, a transaction under way is waited for and ended after a while, and whoever lost its
  * past is closed until it is opened again.
  */
-import type { Advance, Marks } from "../../src/boundary/port.ts";
+import type { Advance, Marks, Verification } from "../../src/boundary/port.ts";
 import type { HolderId } from "../../src/core/lease.ts";
 import { higher, noToken, type Token } from "../../src/core/token.ts";
 import type { Recorder } from "./recorder.ts";
@@ -33,6 +33,7 @@ export interface DurableBoundary {
   onGrant: boolean;
   advance(token: Token, holder: HolderId): Promise<Advance>;
   marks(): Promise<Marks>;
+  verify(): Promise<Verification>;
   reopen(token: Token, holder: HolderId | undefined, closing: string): Promise<Advance>;
   /** Compares and holds what it saw until `commit`, which makes the effect durable. */
   enter(token: Token, attempt: HolderId): Promise<Transaction | Refusal>;
@@ -134,7 +135,7 @@ export const makeDurableBoundary = (
       outcome: "ok",
       granted: state.granted,
       used: state.last?.token ?? noToken,
-      refused: state.refused,
+      refused: { stale: state.refused, missing: 0n },
       closing,
     }),
 
@@ -147,6 +148,8 @@ export const makeDurableBoundary = (
       noteMark("reopen");
       return { outcome: "ok" };
     },
+
+    verify: async () => ({ outcome: "proven" }),
 
     async enter(token, attempt) {
       await freed();

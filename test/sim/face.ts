@@ -127,11 +127,11 @@ export const makeSimHttp = (
   { actor, way, identity, pick }: { actor: Actor; way: Way; identity: string; pick: () => number },
 ): HttpClient => ({
   async send(request, signal) {
-    if (signal?.aborted === true) throw new NoAnswer("aborted before it was sent", false);
+    if (signal?.aborted === true) throw new NoAnswer("aborted before it was sent");
     const listening = replicas().filter((replica) => replica.listens());
     const replica = listening[Math.floor(pick() * listening.length)];
     if (replica === undefined || network.refused([way, replica.way]))
-      throw new NoAnswer("connection refused", false);
+      throw new NoAnswer("connection refused");
     const ways = [way, replica.way];
     const gone = new AbortController();
     const work = network.carry(ways, replica.actor, () =>
@@ -143,7 +143,7 @@ export const makeSimHttp = (
         request.timeoutMs,
         signal,
         work,
-        (why) => new NoAnswer(why === "late" ? "no answer in time" : "aborted", true),
+        (why) => new NoAnswer(why === "late" ? "no answer in time" : "aborted"),
       );
     } catch (error) {
       // The other side hears of it only where messages get through.

@@ -122,6 +122,7 @@ export const boundaryThrough = (
   return {
     advance: (token, holder, signal) => call(signal, () => inner.advance(token, holder)),
     marks: (signal) => call(signal, () => inner.marks()),
+    verify: (signal) => call(signal, () => inner.verify()),
     reopen: (token, holder, closing, signal) => call(signal, () => inner.reopen(token, holder, closing)),
   };
 };
