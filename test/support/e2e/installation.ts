@@ -8,10 +8,10 @@ import type { NodesLab } from "../cluster/nodes.ts";
 import { buildImage } from "../image/image.ts";
 
 const chart = path.join(import.meta.dirname, "../../../charts/fenceline");
-export const release = "fenceline";
+const release = "fenceline";
 
 /** Helm on this cluster and no other, with nothing of it kept elsewhere. */
-export const helm = async (lab: NodesLab, args: readonly string[]): Promise<string> => {
+const helm = async (lab: NodesLab, args: readonly string[]): Promise<string> => {
   const home = path.join(lab.folder, "helm");
   return exec(
     await buildHelm(),
@@ -28,13 +28,13 @@ export const helm = async (lab: NodesLab, args: readonly string[]): Promise<stri
 };
 
 /** The image of this checkout under a tag, on every node. */
-export const loadImage = async (lab: NodesLab, tag: string): Promise<void> => {
+const loadImage = async (lab: NodesLab, tag: string): Promise<void> => {
   const archive = await buildImage(tag);
   for (const node of lab.nodes) await node.load(archive);
 };
 
 /** Installs, or upgrades to, these values, and waits until all of it serves. */
-export const upgrade = (lab: NodesLab, tag: string, values: object = {}): Promise<string> =>
+const upgrade = (lab: NodesLab, tag: string, values: object = {}): Promise<string> =>
   helm(lab, [
     ...["upgrade", release, chart, "--install", "--create-namespace", "--wait", "--timeout", "120s"],
     ...["--set-json", `image=${JSON.stringify({ tag })}`],
