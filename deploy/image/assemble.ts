@@ -32,8 +32,12 @@ execFileSync(
   process.execPath,
   [
     path.join(root, "node_modules/typescript/bin/tsc"),
-    ...["--project", path.join(root, "tsconfig.build.json")],
-    ...["--declaration", "false", "--outDir", path.join(target, "dist")],
+    "--project",
+    path.join(root, "tsconfig.build.json"),
+    "--declaration",
+    "false",
+    "--outDir",
+    path.join(target, "dist"),
   ],
   { stdio: "inherit" },
 );

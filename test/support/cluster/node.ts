@@ -85,8 +85,16 @@ export class Node {
     const name = path.basename(archive);
     await copyFile(archive, path.join(this.#folder, name));
     await exec("nsenter", [
-      ...[`--target=${id.pid}`, "--mount", "--net", "--pid", "--", "ctr", "--namespace=k8s.io"],
-      ...["images", "import", `/run/node/${name}`],
+      `--target=${id.pid}`,
+      "--mount",
+      "--net",
+      "--pid",
+      "--",
+      "ctr",
+      "--namespace=k8s.io",
+      "images",
+      "import",
+      `/run/node/${name}`,
     ]);
     await rm(path.join(this.#folder, name));
   }

@@ -36,9 +36,18 @@ const loadImage = async (lab: NodesLab, tag: string): Promise<void> => {
 /** Installs, or upgrades to, these values, and waits until all of it serves. */
 const upgrade = (lab: NodesLab, tag: string, values: object = {}): Promise<string> =>
   helm(lab, [
-    ...["upgrade", release, chart, "--install", "--create-namespace", "--wait", "--timeout", "120s"],
-    ...["--set-json", `image=${JSON.stringify({ tag })}`],
-    ...Object.entries(values).flatMap(([name, value]) => ["--set-json", `${name}=${JSON.stringify(value)}`]),
+    "upgrade",
+    release,
+    chart,
+    "--install",
+    "--create-namespace",
+    "--wait",
+    "--timeout",
+    "120s",
+    ...Object.entries({ image: { tag }, ...values }).flatMap(([name, value]) => [
+      "--set-json",
+      `${name}=${JSON.stringify(value)}`,
+    ]),
   ]);
 
 /** Installs it unless it is there: test files of one run share it. */

@@ -4,15 +4,15 @@
  */
 import { readFileSync } from "node:fs";
 import path from "node:path";
-import { expect } from "vitest";
 import { boxAddress } from "../cluster/node.ts";
 import type { NodesLab } from "../cluster/nodes.ts";
+import { until } from "../cluster/process.ts";
 import { repository } from "../image/image.ts";
 import { type PostgresServer, startServer } from "../postgres/server.ts";
 import { type FencedDatabase, fencedDatabase } from "../postgres/world.ts";
 import type { Lab as PostgresLab } from "../postgres/lab.ts";
 
-const slowly = { timeout: 90_000, interval: 250 };
+const patienceMs = 90_000;
 
 /** A server that pods can reach. */
 export const startReachable = (lab: PostgresLab): Promise<PostgresServer> =>
@@ -130,15 +130,9 @@ export class Shop {
 
   /** The one pod of a Job, as soon as it is on a node. */
   async pod(job: string): Promise<PodStatus> {
-    let found: PodStatus | undefined;
-    await expect
-      .poll(async () => {
-        [found] = await this.pods(job);
-        return found?.spec.nodeName;
-      }, slowly)
-      .toBeTruthy();
-    if (found === undefined) throw new Error(`no pod of ${job}`);
-    return found;
+    return until(`the pod of ${job} to be on a node`, patienceMs, async () =>
+      (await this.pods(job)).find(({ spec }) => spec.nodeName !== undefined),
+    );
   }
 
   async rows(): Promise<Row[]> {
@@ -156,9 +150,11 @@ export class Shop {
   /** Waits until this Job's pod has written a row; returns its token. */
   async writes(job: string): Promise<string> {
     const { metadata } = await this.pod(job);
-    const own = async () => (await this.rows()).findLast(({ pod }) => pod === metadata.name)?.token;
-    await expect.poll(own, slowly).toBeTruthy();
-    return (await own()) ?? "";
+    return until(
+      `${metadata.name} to write`,
+      patienceMs,
+      async () => (await this.rows()).findLast(({ pod }) => pod === metadata.name)?.token,
+    );
   }
 
   async completes(job: string): Promise<void> {
@@ -230,11 +226,9 @@ export const openShop = async (lab: NodesLab, server: PostgresServer, lease: obj
     },
   );
   await shop.kubectl("wait", "fr/orders", "--for=condition=Ready", "--timeout=60s");
-  await expect
-    .poll(
-      async () => (await shop.json<{ status: { guarantee: string } }>("fr/orders")).status.guarantee,
-      slowly,
-    )
-    .toBe("Fenced");
+  await until("the guard to be proven", patienceMs, async () => {
+    const { status } = await shop.json<{ status: { guarantee: string } }>("fr/orders");
+    return status.guarantee === "Fenced";
+  });
   return shop;
 };

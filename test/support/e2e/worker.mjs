@@ -31,7 +31,8 @@ const write = async (step) => {
   }
 };
 
-for (let step = 1, done = 0; STEPS === "" || done < Number(STEPS); step += 1) {
+const steps = STEPS === "" ? Infinity : Number(STEPS);
+for (let step = 1, done = 0; done < steps; step += 1) {
   const code = await write(step);
   if (code === "ok") done += 1;
   console.log(`${token} ${step} ${code}`);

@@ -49,14 +49,12 @@ const baseFiles = async (): Promise<{ node: string; libraries: string[] }> => {
 
 const buildah = (storage: string, args: readonly string[]): Promise<string> =>
   exec("buildah", [
-    ...[
-      "--storage-driver",
-      "vfs",
-      "--root",
-      path.join(storage, "root"),
-      "--runroot",
-      path.join(storage, "run"),
-    ],
+    "--storage-driver",
+    "vfs",
+    "--root",
+    path.join(storage, "root"),
+    "--runroot",
+    path.join(storage, "run"),
     ...args,
   ]);
 
