@@ -268,7 +268,7 @@ describe("an agent that starts again beside a running app", { timeout }, () => {
     expect(coordinator.count("acquire")).toBe(before);
     expect(coordinator.count("renew")).toBeGreaterThan(renewals);
     expect(attempts()).toHaveLength(1);
-    expect(await second.probe("/startupz")).toBe(200);
+    await expect.poll(() => second.probe("/startupz")).toBe(200);
   });
 
   it("FM-35 past the deadline: lost in its first answer, and no new token by itself, nor after one more crash", async () => {
