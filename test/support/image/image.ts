@@ -50,7 +50,7 @@ const baseFiles = async (): Promise<{ node: string; libraries: string[] }> => {
 const buildah = (storage: string, args: readonly string[]): Promise<string> =>
   exec("buildah", [
     "--storage-driver",
-    "vfs",
+    "overlay",
     "--root",
     path.join(storage, "root"),
     "--runroot",
