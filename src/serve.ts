@@ -7,6 +7,7 @@ import type { FencedSequence } from "./api/fencedsequence.ts";
 import { leaderLease, leaseName, resourceLabel, resourceLabelValue, leaseAnnotations } from "./api/names.ts";
 import { resourceSpec } from "./api/resourcespec.ts";
 import { parse } from "./api/text.ts";
+import { readCredential } from "./boundary/credentials.ts";
 import { makePostgresDriver } from "./boundary/driver.ts";
 import { makeBoundaries } from "./boundary/registry.ts";
 import { makeController } from "./controller/controller.ts";
@@ -44,6 +45,8 @@ import { listen, makeApiServer, makeOpsServer } from "./runtime/httpserver.ts";
 import { makeLifecycle, type ProcessLike } from "./runtime/lifecycle.ts";
 import { type Logger, makeLogger } from "./runtime/logger.ts";
 import { makeMetrics } from "./runtime/metrics.ts";
+import { type CentralLogin, makeCentral } from "./store/central.ts";
+import { makePostgresStore } from "./store/postgres.ts";
 import { makeStatusStore } from "./store/status.ts";
 import { makeCertificates } from "./webhook/certificates.ts";
 import { makeRefusalEvents } from "./webhook/events.ts";
@@ -104,6 +107,28 @@ const certificateSecret = (
     return { cert: half("tls.crt"), key: half("tls.key") };
   },
 });
+
+/** Where the installation's own database is, read anew by each call. */
+const centralLogin =
+  ({ database, namespace }: ControllerConfig, client: KubeClient): (() => Promise<CentralLogin>) =>
+  async () => {
+    try {
+      if (database === undefined) return { ok: false, message: "this installation names no database" };
+      if ("secret" in database) {
+        const found = await readCredential(client, namespace, namespace, database.secret);
+        return found.kind === "read" ? { ok: true, ...found.login } : { ok: false, message: found.message };
+      }
+      const [url, ca] = await Promise.all(
+        [database.urlFile, database.caFile].map((file) =>
+          file === undefined ? undefined : readFile(file, "utf8"),
+        ),
+      );
+      return { ok: true, url: url ?? "", ca };
+    } catch (error) {
+      const said = error instanceof Error ? error.message.split("\n")[0] : String(error);
+      return { ok: false, message: `cannot read where the database is: ${said}` };
+    }
+  };
 
 /** The resource of a labelled Lease; undefined where its name is not the one that we would give. */
 const resourceOfLease = ({ metadata }: LeaseObject): ResourceName | undefined => {
@@ -214,7 +239,11 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
     },
   };
   const statusStore = makeStatusStore({ client, issuer, clock, random });
-  const storeOf = ({ store }: ResourceSpec) => (store === "Status" ? statusStore : undefined);
+  const central =
+    config.database === undefined ? undefined : makeCentral(centralLogin(config, client), clock);
+  const centralStore =
+    central === undefined ? undefined : makePostgresStore({ database: central, issuer, clock, random });
+  const storeOf = ({ store }: ResourceSpec) => (store === "Status" ? statusStore : centralStore);
   const postgres = makePostgresDriver({ client, issuer, namespace: config.namespace, clock, metrics });
   const boundaries = makeBoundaries({ PostgreSQL: postgres.driver });
   const leaseAccess = makeLeases(client);
@@ -345,6 +374,7 @@ export const serve = async (config: ControllerConfig, environment: ServeEnvironm
     watches.abort(new Error("the process is ending"));
     await Promise.all(running);
     postgres.end();
+    await central?.end();
     await transport.close();
   });
 

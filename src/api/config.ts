@@ -87,6 +87,17 @@ export const controllerConfig = z.strictObject({
     .describe(
       "Of the API: two PEM files, or a Secret of type kubernetes.io/tls in `namespace`. Reloaded when it changes. The `ca.crt` of a Secret is told to the namespaces that have FencedResources.",
     ),
+  database: z
+    .union([
+      z.strictObject({ urlFile: path, caFile: path.optional() }),
+      z.strictObject({
+        secret: z.strictObject({ name: z.string().min(1).max(253), key: z.string().min(1).default("url") }),
+      }),
+    ])
+    .optional()
+    .describe(
+      "The installation's own database, for resources with `tokens.store: PostgreSQL`: files with its URL and the certificates to trust, or a Secret in `namespace` with the URL under `key` and maybe `ca.crt`. Read again every minute.",
+    ),
   injection: injection
     .optional()
     .describe("Left out: pods are not injected, and the webhook's path is not there."),

@@ -5,6 +5,7 @@ import { elapsed } from "../core/time.ts";
 import { timingProblem } from "../core/timing.ts";
 import { noToken, type Token } from "../core/token.ts";
 import { type FencedLease, keyOf } from "../kube/leases.ts";
+import type { SequenceState, SequenceStore } from "../store/port.ts";
 import { sequenceState } from "../store/status.ts";
 import { bindLease } from "./binding.ts";
 import type { Guarantee } from "../api/names.ts";
@@ -73,18 +74,32 @@ const isDue = (
   );
 };
 
+/** A sequence that no watch shows: good for a while, since before anything is done about it, it is read again. */
+const lastRead = async (
+  { deps, resource, memory, signal }: Look,
+  store: SequenceStore,
+): Promise<SequenceState> => {
+  const { sequence } = memory;
+  if (sequence?.state.state === "open" && elapsed(sequence.at, deps.clock.mono()) < checkMs)
+    return sequence.state;
+  const state = await store.read(keyOf(resource), signal);
+  memory.sequence = { state, at: deps.clock.mono() };
+  return state;
+};
+
 const level = async (
-  { deps, object, resource, memory, restores, signal }: Look,
+  look: Look,
   lease: FencedLease | undefined,
   mark: Token | undefined,
 ): Promise<Levelled> => {
+  const { deps, object, resource, memory, restores, signal } = look;
   const store = deps.storeOf(resource);
   if (store === undefined)
     return {
       ceiling: undefined,
       trouble: {
         reason: "StoreNotSupported",
-        message: `this installation has no token store ${resource.store}: use Status`,
+        message: `this installation has no database for its tokens: name one in its configuration, or use store Status`,
       },
       lease,
       mended: false,
@@ -94,7 +109,7 @@ const level = async (
   const shown =
     resource.store === "Status"
       ? sequenceState(deps.caches.sequences.get({ name: sequenceName(key) }), key)
-      : await store.read(key, signal);
+      : await lastRead(look, store);
   const { tokens } = object.status ?? {};
   const levelled = await levelSequence(
     deps,

@@ -6,6 +6,7 @@ import type { LeaseView } from "../core/lease.ts";
 import { type Observation, observe, takeableAt } from "../core/observation.ts";
 import { elapsed, type MonoTime } from "../core/time.ts";
 import { higher, noToken, type Token } from "../core/token.ts";
+import type { SequenceState } from "../store/port.ts";
 import type { Findings } from "./conditions.ts";
 import type { Beat, HolderMirror } from "./mirror.ts";
 import type { Told } from "./story.ts";
@@ -34,6 +35,8 @@ export interface Memory {
   guard: { of: string; guard: Guard; at: MonoTime } | undefined;
   /** What the last look at the boundary showed. */
   checked: { findings: Findings["boundary"]; mark: Token | undefined; at: MonoTime } | undefined;
+  /** The sequence as last read, where nothing tells when it changes. */
+  sequence: { state: SequenceState; at: MonoTime } | undefined;
   /** The boundary changed: it is looked at again whatever the time. */
   stirred: boolean;
   /** Seen since the status was last written. */
@@ -64,6 +67,7 @@ export const makeMemory = (): Memory => ({
   beats: new Map(),
   guard: undefined,
   checked: undefined,
+  sequence: undefined,
   stirred: false,
   sightings: { verified: false, refusedStale: false },
   refused: undefined,

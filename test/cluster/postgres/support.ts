@@ -218,8 +218,15 @@ export class World implements AsyncDisposable {
   }
 }
 
+/** The controller that was started last: in these tests the only one. */
+export const leading = ({ controllers }: World): Controller => {
+  const last = controllers.at(-1);
+  if (last === undefined) throw new Error("no controller runs");
+  return last;
+};
+
 /** With one controller, which leads. */
-export const startWorld = async (options: ServerOptions = {}): Promise<World> => {
+export const startWorld = async (options: ServerOptions = {}, central = false): Promise<World> => {
   const cluster = await startApi();
   const folder = await makeLab();
   const server = await startServer(folder, options);
