@@ -1,15 +1,21 @@
 /** A real API server, a real PostgreSQL and a controller between them, as an installation has them. */
-import { readFile } from "node:fs/promises";
-import type { Client } from "pg";
+import { readFile, writeFile } from "node:fs/promises";
+import path from "node:path";
 import type { FencedResource } from "../../../src/api/fencedresource.ts";
 import { systemAccount, systemNamespace } from "../../../src/api/names.ts";
 import { startApi } from "../../support/cluster/api.ts";
 import type { Lab } from "../../support/cluster/lab.ts";
 import { type Caller, makeCaller } from "../../support/fenceline/caller.ts";
-import { type Controller, install, startController, workerToken } from "../../support/fenceline/install.ts";
+import {
+  type Controller,
+  install,
+  killAll,
+  startController,
+  workerToken,
+} from "../../support/fenceline/install.ts";
 import { makeLab } from "../../support/postgres/lab.ts";
 import { type PostgresServer, type ServerOptions, startServer } from "../../support/postgres/server.ts";
-import { type FencedDatabase, fencedDatabase, stateOf } from "../../support/postgres/world.ts";
+import { FencedDatabase, fencedDatabase, stateOf } from "../../support/postgres/world.ts";
 
 export type Resource = `${string}/${string}`;
 
@@ -81,11 +87,12 @@ const fencedBy = ({ resource, table }: Guarded, spec: PostgresSpec, manage: obje
 };
 
 let tables = 0;
+let started = 0;
 
 export class World implements AsyncDisposable {
   readonly cluster: Lab;
   readonly server: PostgresServer;
-  readonly db: FencedDatabase;
+  db: FencedDatabase;
   readonly controllers: Controller[] = [];
   #folder: AsyncDisposable;
   #callers: Caller[] = [];
@@ -97,10 +104,21 @@ export class World implements AsyncDisposable {
     this.#folder = folder;
   }
 
-  async startController(options: Parameters<typeof startController>[1] = {}): Promise<Controller> {
-    const controller = await startController(this.cluster, options);
+  /** Another one, with the server as its own database; its login is in a file. */
+  async startController(): Promise<Controller> {
+    const urlFile = path.join(this.cluster.access.cache, "central.url");
+    await writeFile(urlFile, this.server.url("issuer", this.db.name), { mode: 0o600 });
+    started += 1;
+    const replica = `controller-${started}`;
+    const controller = await startController(this.cluster, { replica, config: { database: { urlFile } } });
     this.controllers.push(controller);
     return controller;
+  }
+
+  /** As a crash of the process, and another one that leads. */
+  async crash(): Promise<Controller> {
+    await killAll(this.cluster, this.controllers.splice(0));
+    return this.startController();
   }
 
   /** A table of `owner` with one row, which `worker` may write, and a namespace that names it. */
@@ -115,22 +133,31 @@ export class World implements AsyncDisposable {
     return { resource: `${namespace}/orders`, namespace, table };
   }
 
-  /** Guarded as a person does it, and declared; ready where nothing is in the way. */
-  async guarded(spec: PostgresSpec = {}, ready = true): Promise<Guarded> {
-    const guarded = await this.table();
-    const { namespace, resource, table } = guarded;
+  /** As a person does it. */
+  async guard(
+    { table, resource }: Guarded,
+    { mode = "Hold", advance = "OnGrant" }: PostgresSpec = {},
+  ): Promise<void> {
     await this.db.admin.query("select fenceline.guard($1::regclass, $2)", [table, resource]);
-    await this.db.admin.query("select fenceline.configure($1, $2, $3)", [
-      resource,
-      spec.mode ?? "Hold",
-      spec.advance ?? "OnGrant",
-    ]);
+    await this.db.admin.query("select fenceline.configure($1, $2, $3)", [resource, mode, advance]);
+  }
+
+  /** With a login for the controller, which it may read. */
+  async declare(guarded: Guarded, spec: PostgresSpec = {}): Promise<void> {
+    const { namespace } = guarded;
     await this.cluster.apply(
       secretOf(namespace, "db", spec.url ?? this.server.url("issuer", this.db.name)),
       ...mayRead(namespace, "db"),
       fencedBy(guarded, spec),
     );
-    if (ready) await this.ready(resource);
+  }
+
+  /** Guarded and declared, and ready. */
+  async guarded(spec: PostgresSpec = {}): Promise<Guarded> {
+    const guarded = await this.table();
+    await this.guard(guarded, spec);
+    await this.declare(guarded, spec);
+    await this.ready(guarded.resource);
     return guarded;
   }
 
@@ -203,9 +230,9 @@ export class World implements AsyncDisposable {
     return rows[0]?.v ?? "";
   }
 
-  /** Another connection of the administrator, for instance after a restart. */
-  admin<T>(run: (client: Client) => Promise<T>): Promise<T> {
-    return this.server.admin(run, this.db.name);
+  /** After a restart of the server. */
+  async reconnect(): Promise<void> {
+    this.db = new FencedDatabase(this.server, this.db.name, await this.server.connect(this.db.name));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -226,7 +253,7 @@ export const leading = ({ controllers }: World): Controller => {
 };
 
 /** With one controller, which leads. */
-export const startWorld = async (options: ServerOptions = {}, central = false): Promise<World> => {
+export const startWorld = async (options: ServerOptions = {}): Promise<World> => {
   const cluster = await startApi();
   const folder = await makeLab();
   const server = await startServer(folder, options);
