@@ -40,6 +40,8 @@ export interface PostgresBoundaryDeps {
 
 /** So long an advance may wait with a connection that others need. */
 const quickMs = 200;
+/** A server that says nothing for so long is away. */
+const answerMs = 3_000;
 const graceMs = 1000;
 const evictEveryMs = 100;
 
@@ -120,7 +122,11 @@ export const makePostgresBoundary = (deps: PostgresBoundaryDeps): Boundary => {
     async advance(token, holder, signal) {
       const begun = clock.mono();
       try {
-        await database.run(advance(resource, token, holder, issuer), { lockMs: quickMs, signal });
+        await database.run(advance(resource, token, holder, issuer), {
+          lockMs: quickMs,
+          withinMs: answerMs,
+          signal,
+        });
         return { outcome: "ok" };
       } catch (error) {
         if (signal?.aborted) return { outcome: "unknown", message: "given up" };

@@ -28,7 +28,7 @@ export interface Guarded {
 
 const rbac = "rbac.authorization.k8s.io";
 
-const secretOf = (namespace: string, name: string, url: string) => ({
+export const secretOf = (namespace: string, name: string, url: string) => ({
   apiVersion: "v1",
   kind: "Secret",
   metadata: { name, namespace },
@@ -36,7 +36,7 @@ const secretOf = (namespace: string, name: string, url: string) => ({
 });
 
 /** The Role that the condition of a resource asks for where it is missing. */
-const mayRead = (namespace: string, ...names: string[]) => [
+export const mayRead = (namespace: string, ...names: string[]) => [
   {
     apiVersion: `${rbac}/v1`,
     kind: "Role",
@@ -61,7 +61,7 @@ export interface PostgresSpec {
   tokens?: object;
 }
 
-const fencedBy = ({ resource, table }: Guarded, spec: PostgresSpec, manage: object = {}) => {
+export const fencedBy = ({ resource, table }: Guarded, spec: PostgresSpec, manage: object = {}) => {
   const [namespace, name] = resource.split("/");
   const [schema = "", relation = ""] = table.split(".");
   const { advance = "OnGrant", mode = "Hold", durationSeconds = 6, tokens } = spec;
@@ -121,11 +121,16 @@ export class World implements AsyncDisposable {
     return this.startController();
   }
 
+  /** As administrator of the database, on a connection of its own. */
+  async sql(text: string, values?: unknown[]): Promise<void> {
+    await this.server.admin((client) => client.query(text, values), this.db.name);
+  }
+
   /** A table of `owner` with one row, which `worker` may write, and a namespace that names it. */
   async table(): Promise<Guarded> {
     tables += 1;
     const table = `public.wire_${tables}`;
-    await this.db.admin.query(`create table ${table} (id int primary key, v text);
+    await this.sql(`create table ${table} (id int primary key, v text);
       alter table ${table} owner to owner;
       grant select, insert, update, delete, truncate on ${table} to worker;
       insert into ${table} (id, v) values (1, 'new')`);
@@ -138,8 +143,8 @@ export class World implements AsyncDisposable {
     { table, resource }: Guarded,
     { mode = "Hold", advance = "OnGrant" }: PostgresSpec = {},
   ): Promise<void> {
-    await this.db.admin.query("select fenceline.guard($1::regclass, $2)", [table, resource]);
-    await this.db.admin.query("select fenceline.configure($1, $2, $3)", [resource, mode, advance]);
+    await this.sql("select fenceline.guard($1::regclass, $2)", [table, resource]);
+    await this.sql("select fenceline.configure($1, $2, $3)", [resource, mode, advance]);
   }
 
   /** With a login for the controller, which it may read. */
@@ -209,7 +214,7 @@ export class World implements AsyncDisposable {
 
   /** What one statement under `token` came to: its SQLSTATE, 00000 where it was accepted. */
   async write({ resource, table }: Guarded, token: string | undefined, value: string): Promise<string> {
-    const client = await this.db.as("worker");
+    const client = await this.server.connect(this.db.name, "worker");
     try {
       return await stateOf(
         token === undefined
