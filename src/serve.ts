@@ -118,12 +118,10 @@ const centralLogin =
         const found = await readCredential(client, namespace, namespace, database.secret);
         return found.kind === "read" ? { ok: true, ...found.login } : { ok: false, message: found.message };
       }
-      const [url, ca] = await Promise.all(
-        [database.urlFile, database.caFile].map((file) =>
-          file === undefined ? undefined : readFile(file, "utf8"),
-        ),
-      );
-      return { ok: true, url: url ?? "", ca };
+      const { urlFile, caFile } = database;
+      const url = await readFile(urlFile, "utf8");
+      const ca = caFile === undefined ? undefined : await readFile(caFile, "utf8");
+      return { ok: true, url, ca };
     } catch (error) {
       const said = error instanceof Error ? error.message.split("\n")[0] : String(error);
       return { ok: false, message: `cannot read where the database is: ${said}` };
