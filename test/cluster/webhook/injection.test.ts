@@ -1,8 +1,12 @@
 /** Injection as the API server does it: defaults, other webhooks, admission by Pod Security, controllers' pods. */
+import { once } from "node:events";
+import { createServer } from "node:https";
+import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { imageRepository } from "../../../src/api/injection.ts";
 import { inject } from "../../../src/webhook/inject.ts";
 import { sharedCluster } from "../../support/cluster/shared.ts";
+import { makeCertificate } from "../../support/faultproxy/certificate.ts";
 import { registerWebhook, startWebhook, type Webhook } from "../../support/fenceline/webhook.ts";
 import { optedIn, settings as base, type TestPod } from "../../support/pods.ts";
 import { kubectlWith, refusal } from "../crds/support.ts";
@@ -163,4 +167,77 @@ describe("pods of controllers", () => {
       .toBe("fenceline-agent");
     await cluster.kubectl(["delete", kind, name, "-n", ns, "--wait=false"]);
   });
+});
+
+describe("other webhooks", () => {
+  /** What a service mesh does: a sidecar before every other, and one more container beside the app. */
+  const startMesh = async (): Promise<Webhook> => {
+    const { cert, key } = makeCertificate({ commonName: "mesh", names: ["127.0.0.1"] });
+    const server = createServer({ cert, key }, (request, response) => {
+      const parts: Buffer[] = [];
+      request.on("data", (part: Buffer) => parts.push(part));
+      request.on("end", () => {
+        const { request: asked } = JSON.parse(Buffer.concat(parts).toString());
+        const { initContainers } = asked.object.spec;
+        const mesh = { name: "mesh", image: "mesh:1" };
+        const first = { ...mesh, restartPolicy: "Always" };
+        const patch = [
+          initContainers === undefined
+            ? { op: "add", path: "/spec/initContainers", value: [first] }
+            : { op: "add", path: "/spec/initContainers/0", value: first },
+          { op: "add", path: "/spec/containers/-", value: { ...mesh, name: "proxy" } },
+        ];
+        const answer = {
+          uid: asked.uid,
+          allowed: true,
+          patchType: "JSONPatch",
+          patch: Buffer.from(JSON.stringify(patch)).toString("base64"),
+        };
+        response.setHeader("content-type", "application/json");
+        response.end(
+          JSON.stringify({ apiVersion: "admission.k8s.io/v1", kind: "AdmissionReview", response: answer }),
+        );
+      });
+    });
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    return {
+      url: `https://127.0.0.1:${(server.address() as AddressInfo).port}/mesh`,
+      caBundle: Buffer.from(cert).toString("base64"),
+      refused: [],
+      [Symbol.asyncDispose]: async () => {
+        server.closeAllConnections();
+        server.close();
+      },
+    };
+  };
+
+  test.each(["a", "z"])(
+    "that are asked in the order of %s-mesh and inject: the agent is first, the mesh is whole",
+    async (order) => {
+      await using mesh = await startMesh();
+      const namespace = await cluster.namespace("mesh");
+      const names = [
+        await registerWebhook(cluster, [namespace], webhook),
+        await registerWebhook(cluster, [namespace], mesh, {
+          prefix: `${order}-mesh`,
+          reinvocationPolicy: "Never",
+        }),
+      ];
+      try {
+        await vi.waitFor(
+          async () => {
+            const { spec } = await create(optedIn(), ["--dry-run=server"], namespace);
+            expect(spec.initContainers?.map(({ name }) => name)).toEqual(["fenceline-agent", "mesh"]);
+            expect(spec.containers.map(({ name }) => name)).toEqual(["app", "proxy"]);
+            for (const { volumeMounts } of spec.containers)
+              expect(volumeMounts?.some(({ mountPath }) => mountPath === "/var/run/fenceline")).toBe(true);
+          },
+          { timeout: 20_000, interval: 200 },
+        );
+      } finally {
+        for (const name of names) await cluster.kubectl(["delete", "mutatingwebhookconfiguration", name]);
+      }
+    },
+  );
 });

@@ -59,7 +59,8 @@ export const scoped = (
   made: object,
   name: string,
   namespaces: readonly string[],
-  { failurePolicy = "Fail", ...clientConfig }: { url: string; caBundle?: string; failurePolicy?: string },
+  clientConfig: { url: string; caBundle?: string },
+  more: object = {},
 ): object => {
   const { webhooks } = made as Configuration;
   return {
@@ -67,7 +68,7 @@ export const scoped = (
     metadata: { name },
     webhooks: webhooks.map((webhook) => ({
       ...webhook,
-      failurePolicy,
+      ...more,
       clientConfig,
       namespaceSelector: {
         matchExpressions: [
@@ -84,9 +85,10 @@ export const registerWebhook = async (
   cluster: Cluster,
   namespaces: readonly string[],
   { url, caBundle }: Webhook,
+  { prefix = "inject", ...more }: { prefix?: string; reinvocationPolicy?: "Never" } = {},
 ): Promise<string> => {
-  const name = `inject-${randomBytes(4).toString("hex")}.fenceline.dev`;
+  const name = `${prefix}-${randomBytes(4).toString("hex")}.fenceline.dev`;
   const made = injectionWebhook({ systemNamespace, service: systemService });
-  await cluster.apply(scoped(made, name, namespaces, { url, caBundle }));
+  await cluster.apply(scoped(made, name, namespaces, { url, caBundle }, more));
   return name;
 };

@@ -18,8 +18,9 @@ const some = <T>(arbitrary: fc.Arbitrary<T>) => fc.option(arbitrary, { nil: unde
 /** Leaves out what is undefined, as JSON does. */
 const plain = <T>(value: T): T => JSON.parse(JSON.stringify(value));
 
-const name = fc.stringMatching(/^[a-z][a-z0-9-]{0,8}[a-z0-9]$/);
-const text = fc.string({ maxLength: 12 });
+// Few and plain, because what is drawn costs more than what is tested; odd texts are the hostile reviews' part.
+const name = fc.constantFrom(..."abcdefghijkl".split("").map((letter) => `${letter}-1`));
+const text = fc.constantFrom("", "a", "PATH", "$(A)", "/x", "ü", "0", "FENCELINE_DIR");
 
 const security = fc.record(
   {
@@ -55,7 +56,7 @@ const container = (names: fc.Arbitrary<string>, volumes: readonly string[]): fc.
         : fc.array(
             fc.record({
               name: fc.constantFrom(...volumes),
-              mountPath: fc.string().map((path) => `/data/${path}`),
+              mountPath: text.map((path) => `/data/${path}`),
             }),
             { maxLength: 3 },
           ),
