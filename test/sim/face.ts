@@ -69,7 +69,7 @@ const outcomeOf = (answer: Answer): "done" | "refused" | "unknown" => {
 };
 
 /** Serves one call at a replica. */
-const serve = async (
+export const serve = async (
   { coordinator }: Replica,
   recorder: Recorder,
   identity: string,

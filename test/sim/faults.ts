@@ -38,6 +38,12 @@ export const makeBackups = ({ time, api, resources }: Sim): Backups => {
 
 type Mend = () => void;
 
+const removeLease = (sim: Sim, resource: SimResource | undefined): void => {
+  if (resource === undefined) return;
+  sim.disrupted("delete", resource);
+  void sim.admin.remove(leaseKind, { namespace, name: leaseName(resource.plan.name) }, {});
+};
+
 /** Makes it happen now. What lasts is mended by `after`, or by the end of all faults, whichever comes first. */
 export const inflict = (
   sim: Sim,
@@ -113,12 +119,8 @@ export const inflict = (
     }
     case "force":
       return void sim.force(resourceOf(fault.resource));
-    case "delete-lease": {
-      const resource = resourceOf(fault.resource);
-      if (resource === undefined) return;
-      sim.disrupted("delete", resource);
-      return void admin.remove(leaseKind, { namespace, name: leaseName(resource.plan.name) }, {});
-    }
+    case "delete-lease":
+      return removeLease(sim, resourceOf(fault.resource));
     case "delete-resource": {
       const resource = resourceOf(fault.resource);
       if (resource === undefined) return;
@@ -131,7 +133,12 @@ export const inflict = (
       return after(fault.againMs, () => void sim.again());
     case "edit-lease": {
       const resource = resourceOf(fault.resource);
-      return resource === undefined ? undefined : void sim.edit(resource, fault.how);
+      if (resource === undefined) return;
+      void sim.edit(resource, fault.how);
+      // What we do not read as ours we leave alone: people have to take it away.
+      if (fault.how === "format" || fault.how === "unlabelled")
+        after(8_000, () => removeLease(sim, resource));
+      return;
     }
     case "spec": {
       const resource = resourceOf(fault.resource);

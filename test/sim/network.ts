@@ -17,7 +17,7 @@ export interface Trouble {
   refused: boolean;
 }
 
-const noTrouble: Trouble = {
+export const noTrouble: Trouble = {
   cutThere: false,
   cutBack: false,
   loses: 0,

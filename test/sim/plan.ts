@@ -82,8 +82,8 @@ export interface Plan {
   faults: Fault[];
   /** Everything that went wrong is mended now. */
   healAtMs: number;
-  /** From now on progress is owed. */
-  calmAtMs: number;
+  /** From now on progress is owed; undefined: the run ends before that, and shows safety alone. */
+  calmAtMs: number | undefined;
   endMs: number;
 }
 
@@ -245,6 +245,12 @@ const faultOf = (dice: Dice, cast: Cast): Fault => {
   }
 };
 
+/** The boundary that knows better is left for one that knows nothing. */
+const isMove = (fault: Fault): boolean => fault.kind === "spec" && fault.change === "boundary";
+/** The Lease forgets what it granted: only its boundary can tell, so that the two together cannot be mended. */
+const isForgetting = (fault: Fault): boolean =>
+  fault.kind === "etcd-restore" || (fault.kind === "edit-lease" && fault.how === "lower");
+
 /** The plan of a seed. */
 export const planOf = (seed: number): Plan => {
   const dice = makeDice(seed);
@@ -284,8 +290,11 @@ export const planOf = (seed: number): Plan => {
   const cast = { replicas: replicas.length, workers: workers.length, resources, untilMs, restores };
   const faults = dice
     .many(dice.chance(0.1) ? 0 : dice.int(1, 7), () => faultOf(dice, cast))
-    .toSorted((a, b) => a.atMs - b.atMs);
+    .toSorted((a, b) => a.atMs - b.atMs)
+    .filter((fault, _, all) => !(isMove(fault) && all.some(isForgetting)));
   const healAtMs = untilMs + 5_000;
-  const calmAtMs = healAtMs + 75_000;
-  return { seed, replicas, resources, workers, faults, healAtMs, calmAtMs, endMs: calmAtMs + 25_000 };
+  // By then the last back-off has passed, the last dead watch is noticed, and the last look at a boundary is due.
+  const calmAtMs = dice.chance(0.25) ? healAtMs + 75_000 : undefined;
+  const endMs = calmAtMs === undefined ? healAtMs + 5_000 : calmAtMs + 25_000;
+  return { seed, replicas, resources, workers, faults, healAtMs, calmAtMs, endMs };
 };

@@ -23,8 +23,12 @@ import { makeWorker } from "./worker.ts";
 const issuer = "this-cluster";
 export const namespace = "shop";
 
-/** Requests of one process to the API server, and what a fault waits for. */
-type Trap = { when: "there" | "back"; spring: () => void };
+/** What waits for the next write of one process: before it is served, or before it is answered. */
+interface Trap {
+  when: "there" | "back";
+  resource?: string;
+  spring: () => void | Promise<void>;
+}
 
 export interface ReplicaSlot extends Replica {
   process: Process;
@@ -147,18 +151,22 @@ export const makeSim = async (plan: Plan) => {
     const slot = {} as ReplicaSlot;
     const waysOf = ({ resource }: HttpRequest) =>
       resource.startsWith("fencedsequences") ? [slotWay, apiWay, storeWay] : [slotWay, apiWay];
-    const spring = (when: Trap["when"], request: HttpRequest) => {
-      if (slot.trap?.when !== when || request.method === "GET") return;
+    const spring = async (when: Trap["when"], request: HttpRequest) => {
       const { trap } = slot;
+      if (trap?.when !== when || request.method === "GET") return;
+      if ((trap.resource ?? request.resource) !== request.resource) return;
       slot.trap = undefined;
-      trap.spring();
+      await trap.spring();
+      // What a dead process had sent, and nobody has served yet, may as well never have come.
+      if (actor.dead()) await actor.gate();
     };
     const inner = api.transport({ name });
     const served = {
       source: inner.source,
       async request(request: HttpRequest) {
+        await spring("there", request);
         const answer = await inner.request(request);
-        spring("back", request);
+        await spring("back", request);
         return answer;
       },
       open: (request: HttpRequest, signal: AbortSignal) => inner.open(request, signal),
@@ -167,7 +175,6 @@ export const makeSim = async (plan: Plan) => {
     const transport = {
       ...carried,
       async request(request: HttpRequest, signal?: AbortSignal) {
-        spring("there", request);
         await actor.gate();
         return carried.request(request, signal);
       },
@@ -263,6 +270,7 @@ export const makeSim = async (plan: Plan) => {
     apply,
     addBoundary,
     addWorker,
+    workerDeps,
     killReplica,
     reviveReplica,
     replicas,

@@ -77,6 +77,16 @@ const probe = (resource: number): Plan["workers"][number] => ({
 /** Beyond the duration: answers, the jitter of those who meet, and an advance that waits for a transaction to end. */
 const slackMs = 1_000 + evictMs + 1_000;
 
+/** Lets all that was mended settle; then somebody wants each resource, and must get it. */
+const calm = async ({ plan, time, recorder, resources, addWorker }: Sim, start: number): Promise<void> => {
+  await time.run(start);
+  for (const [index, { plan: of, key, spec }] of resources.entries()) {
+    addWorker(`p${index}`, probe(index));
+    const boundMs = (spec.durationSeconds + of.lockDelaySeconds) * 1000 + slackMs;
+    recorder.note({ kind: "calm", resource: key, start, end: plan.endMs, boundMs });
+  }
+};
+
 export const simulate = async ({ seed, faults }: SimulateOptions): Promise<Simulated> => {
   const plan = planOf(seed);
   const schedule = faults ?? plan.faults;
@@ -99,19 +109,7 @@ export const simulate = async ({ seed, faults }: SimulateOptions): Promise<Simul
   for (const mend of mends) mend();
   await time.run(plan.healAtMs + 1);
   for (const index of sim.slots.keys()) sim.reviveReplica(index);
-  await time.run(plan.calmAtMs);
-  for (const [index, resource] of sim.resources.entries()) {
-    sim.addWorker(`p${index}`, probe(index));
-    const { lockDelaySeconds } = resource.plan;
-    const boundMs = (resource.spec.durationSeconds + lockDelaySeconds) * 1000 + slackMs;
-    recorder.note({
-      kind: "calm",
-      resource: resource.key,
-      start: plan.calmAtMs,
-      end: plan.endMs,
-      boundMs,
-    });
-  }
+  if (plan.calmAtMs !== undefined) await calm(sim, plan.calmAtMs);
   await time.run(plan.endMs);
   const { history } = recorder;
   const hash = createHash("sha256");

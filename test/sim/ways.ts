@@ -70,6 +70,7 @@ export const makeSimTransport = (
         lines.end(lost());
       };
       signal.addEventListener("abort", abort);
+      lines.onEnd = () => signal.removeEventListener("abort", abort);
       if (signal.aborted) abort();
       let deaf = false;
       let arrives = 0;
@@ -89,8 +90,6 @@ export const makeSimTransport = (
           deliver(() => lines.end());
         } catch (error) {
           deliver(() => lines.end(error instanceof Error ? error : lost()));
-        } finally {
-          signal.removeEventListener("abort", abort);
         }
       };
       void pump();

@@ -1,8 +1,8 @@
 /** Those who use a resource: the shipped holder loop, and an application on top of it that may behave or not. */
 import { type HolderId, holderId } from "../../src/core/lease.ts";
 import type { Token } from "../../src/core/token.ts";
-import { makeCoordinatorClient } from "../../src/holder/client.ts";
-import { makeHolder } from "../../src/holder/holder.ts";
+import { type CoordinatorClient, makeCoordinatorClient } from "../../src/holder/client.ts";
+import { type Holder, makeHolder } from "../../src/holder/holder.ts";
 import type { Random } from "../../src/runtime/clock.ts";
 import { silentLogger } from "../../src/runtime/logger.ts";
 import { makeFakeRandom } from "../support/clock.ts";
@@ -47,8 +47,78 @@ export interface Worker {
 
 const writeMs = 8_000;
 
-export const makeWorker = (deps: WorkerDeps, options: WorkerOptions): Worker => {
+/** One process of a worker: the shipped client and loop on a clock and a way of its own, and a hand that writes. */
+export interface Station {
+  actor: Actor;
+  identity: string;
+  client: CoordinatorClient;
+  holder: Holder;
+  random: Random;
+  /** Never throws: what became of it is in the boundary. The answer, where there was one. */
+  write(attempt: HolderId, token: bigint, transactionMs?: number): Promise<string>;
+}
+
+export const makeStation = (
+  deps: WorkerDeps,
+  {
+    name,
+    resource,
+    rate,
+    seed,
+    way,
+    boundaryWay,
+  }: { name: string; resource: string; rate: number; seed: number; way: Way; boundaryWay: Way },
+): Station => {
   const { time, network, recorder, replicas } = deps;
+  const actor = makeActor(time, { name, rate });
+  const dice = makeFakeRandom(seed);
+  let uuids = 0;
+  const random: Random = { uuid: () => `${name}-${++uuids}`, float: () => dice.float() };
+  const identity = `pod:${name}`;
+  const http = makeSimHttp(
+    { network, recorder, replicas },
+    { actor, way, identity, pick: () => random.float() },
+  );
+  const client = makeCoordinatorClient({ http, clock: actor.clock });
+  return {
+    actor,
+    identity,
+    client,
+    random,
+    holder: makeHolder({ client, clock: actor.clock, random, log: silentLogger }),
+    async write(attempt, given, transactionMs = 0) {
+      const token = given as Token;
+      const target = deps.boundaryOf(resource);
+      if (target === undefined) return "nowhere";
+      const ways = [boundaryWay, target.way];
+      const { boundary } = target;
+      const send = <T>(serve: () => Promise<T>) =>
+        limited(
+          actor,
+          writeMs,
+          undefined,
+          network.carry(ways, undefined, serve),
+          () => new Error("no answer"),
+        );
+      try {
+        if (transactionMs === 0)
+          return await send(async () => {
+            const entered = await boundary.enter(token, attempt);
+            return typeof entered === "string" ? entered : boundary.commit(entered);
+          });
+        const entered = await send(() => boundary.enter(token, attempt));
+        if (typeof entered === "string") return entered;
+        await actor.clock.sleep(transactionMs);
+        return await send(async () => boundary.commit(entered));
+      } catch {
+        return "no answer";
+      }
+    },
+  };
+};
+
+export const makeWorker = (deps: WorkerDeps, options: WorkerOptions): Worker => {
+  const { time, network, recorder } = deps;
   const { name, resource, rate } = options;
   const way = network.way();
   const boundaryWay = network.way();
@@ -57,47 +127,19 @@ export const makeWorker = (deps: WorkerDeps, options: WorkerOptions): Worker => 
   let actor: Actor;
   let wait: WaitEvent | undefined;
 
-  const write = async (by: Actor, attempt: HolderId, token: Token, transactionMs: number): Promise<void> => {
-    const target = deps.boundaryOf(resource);
-    if (target === undefined) return;
-    const ways = [boundaryWay, target.way];
-    const { boundary } = target;
-    const send = <T>(serve: () => Promise<T>) =>
-      limited(by, writeMs, undefined, network.carry(ways, undefined, serve), () => new Error("no answer"));
-    try {
-      if (transactionMs === 0) {
-        await send(async () => {
-          const entered = await boundary.enter(token, attempt);
-          return typeof entered === "string" ? entered : boundary.commit(entered);
-        });
-        return;
-      }
-      const entered = await send(() => boundary.enter(token, attempt));
-      if (typeof entered === "string") return;
-      await by.clock.sleep(transactionMs);
-      await send(async () => boundary.commit(entered));
-    } catch {
-      // What became of it is in the boundary; this application does not ask.
-    }
-  };
-
   const start = (delayMs: number): void => {
     incarnation += 1;
-    const self = makeActor(time, { name: `${name}.${incarnation}`, rate });
+    const seed = options.seed + incarnation;
+    const station = makeStation(deps, {
+      name: `${name}.${incarnation}`,
+      resource,
+      rate,
+      seed,
+      way,
+      boundaryWay,
+    });
+    const { actor: self, identity, holder, random } = station;
     actor = self;
-    let uuids = 0;
-    const dice = makeFakeRandom(options.seed + incarnation);
-    const random: Random = {
-      uuid: () => `${self.name}-${++uuids}`,
-      float: () => dice.float(),
-    };
-    const identity = `pod:${self.name}`;
-    const http = makeSimHttp(
-      { network, recorder, replicas },
-      { actor: self, way, identity, pick: () => random.float() },
-    );
-    const client = makeCoordinatorClient({ http, clock: self.clock });
-    const holder = makeHolder({ client, clock: self.clock, random, log: silentLogger });
 
     const run = async () => {
       await self.clock.sleep(delayMs);
@@ -122,7 +164,7 @@ export const makeWorker = (deps: WorkerDeps, options: WorkerOptions): Worker => 
           for (const { afterMs, transactionMs } of turn.effects) {
             await self.clock.sleep(afterMs);
             if (holding.view().state !== "held" && stale-- <= 0) break;
-            await write(self, me, end.token, transactionMs);
+            await station.write(me, end.token, transactionMs);
           }
           if (turn.end === "crash") {
             self.kill();
@@ -139,7 +181,7 @@ export const makeWorker = (deps: WorkerDeps, options: WorkerOptions): Worker => 
           await holding.release();
           for (; stale > 0; stale -= 1) {
             await self.clock.sleep(700);
-            await write(self, me, end.token, 0);
+            await station.write(me, end.token);
           }
         } else await holding.release();
       }

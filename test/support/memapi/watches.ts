@@ -48,8 +48,13 @@ export const makeWatches = ({
 }) => {
   const open = new Set<Open>();
 
-  const tell = (watch: Open, event: { type: string; object: unknown }) => {
-    if (!watch.deaf) watch.lines.push(JSON.stringify(event));
+  /** One text per event, however many hear it. */
+  let told: { object: unknown; type: string; line: string } | undefined;
+  const tell = (watch: Open, { type, object }: { type: string; object: unknown }) => {
+    if (watch.deaf) return;
+    if (told === undefined || told.object !== object || told.type !== type)
+      told = { object, type, line: JSON.stringify({ type, object }) };
+    watch.lines.push(told.line);
   };
 
   const bookmark = (watch: Open, { apiVersion, kind }: { apiVersion: string; kind: string }) => {
