@@ -56,6 +56,23 @@ describe("Hold, OnGrant", () => {
     expect(await value(table)).toBe("a");
   });
 
+  test.for([
+    ["guarded", "FNC01", "B"],
+    ["guard removed", "00000", "A"],
+  ] as const)("S1-09 A acquires, pauses, expires, B stores, A stores: %s", async ([guard, state, winner]) => {
+    const { table, resource } = await db.guarded(41);
+    // What A has computed before its pause; without a guard nothing has to be declared.
+    const store = (token: number, result: string) =>
+      guard === "guarded"
+        ? transact(worker, { token, resource }, `update ${table} set v = '${result}' where id = 1`)
+        : transact(worker, { resource }, `update ${table} set v = '${result}' where id = 1`);
+    if (guard === "guard removed") await db.admin.query("select fenceline.unguard($1)", [table]);
+    await db.advance(resource, 42);
+    expect(await store(42, "B")).toBe("00000");
+    expect(await store(41, "A")).toBe(state);
+    expect(await value(table)).toBe(winner);
+  });
+
   test("a token above the mark was never issued", async () => {
     const { table, resource } = await db.guarded(42);
     expect(await oneStatement(table, resource, 43)).toBe("FNC04");
