@@ -53,8 +53,11 @@ const isSevered = (thrown: unknown): boolean =>
   ) ||
     /^E[A-Z]+$/.test(fieldOf(thrown, "code") ?? ""));
 
-const isPassing = (thrown: unknown): boolean =>
-  fieldOf(thrown, "severity") === undefined ? isSevered(thrown) : passing.test(fieldOf(thrown, "code") ?? "");
+/** `broken`: the connection of the transaction is. Else an error of the network is that of the work's own errands. */
+const isPassing = (thrown: unknown, broken: boolean): boolean =>
+  fieldOf(thrown, "severity") === undefined
+    ? broken && isSevered(thrown)
+    : passing.test(fieldOf(thrown, "code") ?? "");
 
 /** The server refused to commit, in so many words; else it may have committed. */
 const isRefusedCommit = (thrown: unknown): boolean =>
@@ -109,7 +112,7 @@ const once = async <Result>(
   isolation: Isolation,
 ): Promise<Result> => {
   const client = await pool.connect().catch((error: unknown) => {
-    throw isPassing(error) ? new Passing("no connection", { cause: error }) : error;
+    throw isPassing(error, true) ? new Passing("no connection", { cause: error }) : error;
   });
   // A session that is ended between two statements says so by an event, which unheard would end the process.
   let severed: Error | undefined;
@@ -127,7 +130,7 @@ const once = async <Result>(
       result = await work(client);
     } catch (error) {
       broken = !(await rolledBack(client));
-      throw judged(error);
+      throw judged(error, broken);
     }
     broken = severed !== undefined;
     if (broken) throw new Passing("not applied", { cause: severed });
@@ -139,7 +142,7 @@ const once = async <Result>(
         );
       return result;
     } catch (error) {
-      if (error instanceof RolledBack || isRefusedCommit(error)) throw judged(error);
+      if (error instanceof RolledBack || isRefusedCommit(error)) throw judged(error, false);
       broken = true;
       throw new CommitUnknown(
         "COMMIT got no answer: the work may have been stored, look before doing it again",
@@ -154,10 +157,10 @@ const once = async <Result>(
   }
 };
 
-const judged = (error: unknown): unknown => {
+const judged = (error: unknown, broken: boolean): unknown => {
   const refusal = fenceRefusal(error);
   if (refusal instanceof FenceRefusal) return refusal;
-  return isPassing(error) ? new Passing("not applied", { cause: error }) : error;
+  return isPassing(error, broken) ? new Passing("not applied", { cause: error }) : error;
 };
 
 const rolledBack = (client: PoolClient): Promise<boolean> =>

@@ -197,6 +197,20 @@ describe("withFence", () => {
     expect(await values(guarded)).toEqual([null, null, null]);
   });
 
+  test("a lost connection of the work's own errands is not that of the database: it runs once", async () => {
+    const guarded = await db.guarded(5);
+    let runs = 0;
+    const reset = Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
+    const error = await failureOf(
+      withFence(direct, { resource: guarded.resource, token: 5n }, async () => {
+        runs += 1;
+        throw reset;
+      }),
+    );
+    expect(error).toBe(reset);
+    expect(runs).toBe(1);
+  });
+
   test("a failed statement that the work swallowed is no success", async () => {
     const guarded = await db.guarded(5);
     const error = await failureOf(

@@ -41,6 +41,24 @@ export class PodHandle {
     await setFrozen(await this.#cgroup(), false);
   }
 
+  /** Ends a container's processes, as the kernel does when memory runs out. */
+  async kill(container: string): Promise<void> {
+    const args = ["get", "pod", this.name, "-n", this.namespace, "-o", "json"];
+    const { status } = JSON.parse(await this.#cluster.kubectl(args)) as {
+      status: Record<
+        "initContainerStatuses" | "containerStatuses",
+        { name: string; containerID?: string }[] | undefined
+      >;
+    };
+    const all = [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? [])];
+    const id = all.find(({ name }) => name === container)?.containerID?.replace("containerd://", "");
+    const cgroup = id === undefined ? undefined : findCgroup(await this.#cgroup(), id);
+    const pid = cgroup === undefined ? undefined : someProcess(cgroup);
+    if (pid === undefined)
+      throw new ClusterError(`${container} of ${this.namespace}/${this.name} has no process`);
+    process.kill(pid, "SIGKILL");
+  }
+
   /** Drops its packets. Loopback inside the pod still works when `to` is given. */
   async cut({ to = ["0.0.0.0/0"] }: CutOptions = {}): Promise<Fault> {
     const pid = someProcess(await this.#cgroup());
