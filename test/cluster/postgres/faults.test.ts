@@ -33,7 +33,7 @@ const leaseToken = (resource: Resource) =>
     "jsonpath={.metadata.annotations.fenceline\\.dev/token}",
   ]);
 
-describe("a database that is away", () => {
+describe("a database that is away", { timeout: 150_000 }, () => {
   it("nobody gets a token without its fence; the same attempt gets it later, and others are not held up", async () => {
     const { proxy, url } = await brokenWay();
     await using _ = proxy;

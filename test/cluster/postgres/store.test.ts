@@ -38,7 +38,7 @@ const removeAll = async ({ namespace }: Guarded) => {
   await world.cluster.kubectl(["delete", "lease/fenceline-orders", "-n", namespace, "--ignore-not-found"]);
 };
 
-describe("tokens kept in PostgreSQL", () => {
+describe("tokens kept in PostgreSQL", { timeout: 150_000 }, () => {
   it("S1-18 come from its rows, in order, across a crash of the controller and of the server", async () => {
     const { resource, namespace } = await world.guarded({ tokens: { store: "PostgreSQL", reserve: 2 } });
     const tokens: bigint[] = [];
