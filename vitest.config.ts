@@ -13,6 +13,8 @@ export default defineConfig({
       level("unit", ["src/**/*.test.ts", "test/unit/**/*.test.ts"]),
       level("contract", ["test/contract/**/*.test.ts"]),
       level("sim", ["test/sim/**/*.test.ts"]),
+      // One search at a time: each may take gigabytes.
+      level("model", ["test/model/**/*.test.ts"], { fileParallelism: false, testTimeout: 300_000 }),
       level("postgres", ["test/postgres/**/*.test.ts"], {
         globalSetup: ["test/support/postgres/global-setup.ts"],
         maxWorkers: 2,

@@ -38,6 +38,7 @@ const levels = [
   { name: "unit", files: ["src/**/*.test.ts", "test/unit/**/*.test.ts"] },
   { name: "contract", files: ["test/contract/**/*.test.ts"] },
   { name: "sim", files: ["test/sim/**/*.test.ts"] },
+  { name: "model", files: ["test/model/**/*.test.ts"], needs: "model" },
   { name: "postgres", files: ["test/postgres/**/*.test.ts"], needs: "postgres" },
   { name: "cluster", files: ["test/cluster/**/*.test.ts"], needs: "api" },
   { name: "e2e", files: ["test/e2e/**/*.test.ts"], needs: "nodes" },

@@ -6,8 +6,11 @@ import { serverPrograms } from "../postgres/lab.ts";
 import { exec } from "./exec.ts";
 import { chooseCluster } from "./which.ts";
 
-/** `api`: etcd and API server, and a PostgreSQL beside them. `nodes`: pods too, in a box of its own. `postgres`: PostgreSQL servers. */
-export type Level = "api" | "nodes" | "postgres";
+/**
+ * `api`: etcd and API server, and a PostgreSQL beside them. `nodes`: pods too, in a box of its own. `postgres`: PostgreSQL
+ * servers. `model`: the checker of the protocol's model.
+ */
+export type Level = "api" | "nodes" | "postgres" | "model";
 
 /** Something this machine lacks. */
 export interface Missing {
@@ -42,6 +45,11 @@ const programs: Record<Level, readonly (readonly [program: string, use: string, 
     ["setpriv", "ends the servers with their owner", "util-linux"],
     ["/usr/sbin/pgbouncer", "is the pooler between workers and server", "pgbouncer"],
   ],
+  model: [
+    ["spin", "checks the model of the protocol", "spin"],
+    ["cc", "compiles its search", "gcc"],
+    ["/usr/include/stdio.h", "compiles its search", "libc6-dev"],
+  ],
 };
 
 /** Any version that is supported will do; Debian names the folder and the package after it. */
@@ -67,10 +75,11 @@ export const allPackages = (): string[] => [
 ];
 
 const isThere = (program: string): boolean => {
+  const mode = program.endsWith(".h") ? constants.R_OK : constants.X_OK;
   const folders = program.startsWith("/") ? [""] : (process.env["PATH"] ?? "").split(":");
   return folders.some((folder) => {
     try {
-      accessSync(path.join(folder, program), constants.X_OK);
+      accessSync(path.join(folder, program), mode);
       return true;
     } catch {
       return false;
@@ -131,6 +140,7 @@ const missingRights = async (): Promise<Missing[]> => {
 export const missing = async (level: Level): Promise<Missing[]> => {
   if (process.platform !== "linux" || !existsSync("/proc/self/stat"))
     return [fact("linux", "the test cluster runs on Linux alone")];
+  if (level === "model") return missingPrograms("model");
   if (level === "postgres") return [...missingPrograms("postgres"), ...missingServer()];
   const choice = chooseCluster(process.env).kind;
   const builds = choice === "build" || level === "nodes";
