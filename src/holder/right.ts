@@ -13,10 +13,12 @@ import type { Logger } from "../runtime/logger.ts";
 
 /** What an aborted `lost` signal carries. */
 export class HoldLost extends Error {
+  readonly resource: string;
   readonly reason: LossReason;
-  constructor(resource: string, reason: LossReason) {
-    super(`the right to ${resource} is lost: ${reason}`);
+  constructor(resource: string, reason: LossReason, options?: ErrorOptions) {
+    super(`the right to ${resource} is lost: ${reason}`, options);
     this.name = "HoldLost";
+    this.resource = resource;
     this.reason = reason;
   }
 }
