@@ -1,0 +1,84 @@
+/** What is packed is what others import: by Node as it is, by the compiler with its types, and as a command. */
+import { execFile } from "node:child_process";
+import { cp, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, expect, it } from "vitest";
+
+const run = promisify(execFile);
+const root = join(import.meta.dirname, "../..");
+const modules = join(root, "node_modules");
+const tsc = join(modules, ".bin/tsc");
+
+let folder: string;
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "fenceline-package-"));
+  const source = join(folder, "source");
+  const installed = join(folder, "node_modules");
+  await mkdir(source);
+  await run(tsc, ["-p", join(root, "tsconfig.build.json"), "--outDir", join(source, "dist")]);
+  for (const name of ["package.json", "bin", "crds"])
+    await cp(join(root, name), join(source, name), { recursive: true });
+  const { stdout } = await run("npm", ["pack", "--ignore-scripts", "--silent"], { cwd: source });
+  await run("tar", ["-xzf", join(source, stdout.trim()), "-C", folder]);
+  await mkdir(installed);
+  await run("mv", [join(folder, "package"), join(installed, "fenceline")]);
+  await rm(source, { recursive: true });
+  // Its dependencies, and the types that its user brings along.
+  await symlink(modules, join(installed, "fenceline/node_modules"));
+  await symlink(join(modules, "@types"), join(installed, "@types"));
+}, 120_000);
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+const program = `
+import { acquire, connect, exitCodeOf, HoldUnreachable } from "fenceline/client";
+import { lead } from "fenceline/client/election";
+import { withFence } from "fenceline/client/fence";
+import { StaleToken } from "fenceline/client/refusal";
+const client = connect({ server: "https://127.0.0.1:1", tokenFile: "/nothing/here" });
+const error = await acquire(client, "shop/orders").catch((thrown) => thrown);
+console.log(error instanceof HoldUnreachable, exitCodeOf(error), typeof lead, typeof withFence, typeof StaleToken);
+client.close();
+`;
+
+it("a plain script imports the client library", async () => {
+  await writeFile(join(folder, "script.mjs"), program);
+  const { stdout } = await run(process.execPath, [join(folder, "script.mjs")]);
+  expect(stdout).toBe("true 6 function function function\n");
+});
+
+it("a program in TypeScript is checked against its types", async () => {
+  const typed = `
+import type { Pool } from "pg";
+import { connect, type Holding, withHolding } from "fenceline/client";
+import { lead } from "fenceline/client/election";
+import { withFence } from "fenceline/client/fence";
+export const work = async (pool: Pool, signal: AbortSignal): Promise<number> => {
+  const client = connect({ server: "https://127.0.0.1:1", tokenFile: "token" });
+  const pay = async (holding: Holding): Promise<number> =>
+    withFence(pool, holding, async (database) => (await database.query("select 1")).rowCount ?? 0);
+  await lead(client, "shop/leader", async (holding) => void (await pay(holding)), { signal });
+  return withHolding(client, "shop/orders", pay, { signal });
+};
+`;
+  const check = async (source: string) => {
+    await writeFile(join(folder, "typed.mts"), source);
+    const flags = ["--noEmit", "--strict", "--module", "nodenext", "--target", "es2024", "--types", "node"];
+    return run(tsc, [...flags, "typed.mts"], { cwd: folder }).then(
+      ({ stdout }) => stdout,
+      (error: { stdout: string }) => error.stdout,
+    );
+  };
+  expect(await check(typed)).toBe("");
+  expect(await check(typed.replace("tokenFile:", "tokenfile:"))).toMatch(
+    /typed\.mts\(\d+,\d+\): error TS2561/,
+  );
+}, 60_000);
+
+it("its command runs from what was built", async () => {
+  const command = join(folder, "node_modules/fenceline/bin/fenceline.js");
+  const { stdout } = await run(process.execPath, [command, "version"]);
+  expect(stdout).toMatch(/0\.1\.0/);
+});
