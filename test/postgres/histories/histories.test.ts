@@ -17,7 +17,7 @@ afterAll(() => server[Symbol.asyncDispose]());
 
 describe("workers that are killed, stopped and cut off", () => {
   test(`S1-01 S1-04 S1-41 S1-63 S1-64 FM-01 ${batches * perBatch} histories of ${operations} operations and more: no stale effect`, {
-    timeout: batches * 120_000,
+    timeout: batches * 240_000,
   }, async () => {
     const total = { operations: 0, grants: 0, stale: 0, unknown: 0 };
     for (let batch = 0; batch < batches; batch += 1) {
