@@ -63,9 +63,10 @@ test("S1-18 of many advances at once the mark ends at the highest", async () => 
   const { resource } = await db.guarded(1);
   const issuers = await Promise.all(Array.from({ length: 8 }, () => db.as("issuer")));
   const tokens = Array.from({ length: 40 }, (_, index) => index + 2).toSorted(() => Math.random() - 0.5);
-  let seen = 0n;
   await Promise.all(
     issuers.map(async (client, index) => {
+      // Of one connection: answers of several may pass one another on their way.
+      let seen = 0n;
       for (const token of tokens.filter((_, place) => place % issuers.length === index)) {
         const state = await stateOf(
           client.query("select fenceline.advance($1, $2, $3, $4)", [
