@@ -5,8 +5,8 @@ import { fencedDatabase } from "../../support/postgres/world.ts";
 import { histories } from "./history.ts";
 
 const long = process.env["FENCELINE_LONG"] === "1";
-const batches = long ? 20 : 2;
-const perBatch = 30;
+const batches = long ? 20 : 1;
+const perBatch = 40;
 const operations = 200;
 
 let server: PostgresServer;
