@@ -44,6 +44,11 @@ const programs: Record<Level, readonly (readonly [program: string, use: string, 
   postgres: [
     ["setpriv", "ends the servers with their owner", "util-linux"],
     ["/usr/sbin/pgbouncer", "is the pooler between workers and server", "pgbouncer"],
+    [
+      "/usr/lib/python3/dist-packages/psycopg/__init__.py",
+      "is what workers in Python use",
+      "python3-psycopg",
+    ],
   ],
   model: [
     ["spin", "checks the model of the protocol", "spin"],
@@ -75,7 +80,7 @@ export const allPackages = (): string[] => [
 ];
 
 const isThere = (program: string): boolean => {
-  const mode = program.endsWith(".h") ? constants.R_OK : constants.X_OK;
+  const mode = /\.(h|py)$/.test(program) ? constants.R_OK : constants.X_OK;
   const folders = program.startsWith("/") ? [""] : (process.env["PATH"] ?? "").split(":");
   return folders.some((folder) => {
     try {
