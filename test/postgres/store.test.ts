@@ -1,9 +1,13 @@
-import { afterAll, beforeAll, inject } from "vitest";
-import type { Database } from "../../src/postgres/database.ts";
+import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
 import { DatabaseError } from "../../src/postgres/errors.ts";
 import { systemClock, systemRandom } from "../../src/runtime/clock.ts";
 import { makePostgresStore } from "../../src/store/postgres.ts";
+import type { Reservation } from "../../src/store/port.ts";
+import { type Database, openDatabase } from "../../src/postgres/database.ts";
+import { parseDatabaseUrl } from "../../src/postgres/url.ts";
+import { noToken } from "../../src/core/token.ts";
 import { storeContract } from "../contract/store.ts";
+import { startTcpProxy } from "../support/faultproxy/tcp.ts";
 import { type PostgresServer, startServer } from "../support/postgres/server.ts";
 import { type FencedDatabase, fencedDatabase, issuerName } from "../support/postgres/world.ts";
 
@@ -54,3 +58,84 @@ storeContract("PostgreSQL", () => ({
     });
   },
 }));
+
+describe("a server that fails between and within statements", () => {
+  /** Blocks in the order in which they were answered: each above all before it, whatever was lost between. */
+  const ordered = (blocks: readonly Reservation[]) => {
+    let top = 0n;
+    for (const block of blocks) {
+      if (block.outcome !== "reserved") continue;
+      expect(block.base).toBeGreaterThanOrEqual(top);
+      top = block.ceiling;
+    }
+    return top;
+  };
+
+  test("FM-31 S1-18 connections cut at any moment, also during COMMIT: a gap at most", async () => {
+    await using proxy = await startTcpProxy({ target: { host: "127.0.0.1", port: server.port } });
+    const url = new URL(server.url("issuer", db.name));
+    url.port = String(proxy.port);
+    const parsed = parseDatabaseUrl(url.href);
+    if (!parsed.ok) throw new Error(parsed.message);
+    const cut = openDatabase(parsed.address, systemClock);
+    const store = storeOn((...args) => cut.run(...args));
+    await store.open("shop/cut", noToken);
+    const blocks: Reservation[] = [];
+    for (let round = 0; round < 30; round += 1) {
+      // The answer is lost, the request is lost, or both go through.
+      const way = (["down", "up", undefined] as const)[round % 3];
+      const hole = way === undefined ? undefined : proxy.halfOpen(way);
+      const asked = store.reserve("shop/cut", 3n, noToken);
+      if (hole !== undefined) {
+        const before = proxy.accepted();
+        await expect.poll(() => proxy.connections() + proxy.accepted() - before).toBeGreaterThan(0);
+        if (way === "down")
+          await expect
+            .poll(
+              async () =>
+                (
+                  await db.admin.query(
+                    "select from pg_stat_activity where state = 'active' and usename = 'issuer'",
+                  )
+                ).rowCount,
+            )
+            .toBe(0);
+        proxy.cut();
+        hole.heal();
+      }
+      blocks.push(await asked);
+    }
+    expect(blocks.filter(({ outcome }) => outcome === "reserved").length).toBeGreaterThanOrEqual(10);
+    const state = await store.read("shop/cut");
+    expect(state).toMatchObject({ state: "open" });
+    if (state.state === "open") expect(state.ceiling).toBeGreaterThanOrEqual(ordered(blocks));
+    await cut.end();
+  });
+
+  test("FM-31 S1-65 a crash of the server between statements takes nothing back", async () => {
+    const own = await startServer(inject("postgres"), { durable: true });
+    const there = await fencedDatabase(own);
+    const parsed = parseDatabaseUrl(own.url("issuer", there.name));
+    if (!parsed.ok) throw new Error(parsed.message);
+    const way = openDatabase(parsed.address, systemClock);
+    const store = storeOn((...args) => way.run(...args));
+    await store.open("shop/crash", noToken);
+    const blocks: Reservation[] = [];
+    for (let round = 0; round < 3; round += 1) {
+      for (let more = 0; more < 5; more += 1) blocks.push(await store.reserve("shop/crash", 2n, noToken));
+      await own.restart("immediate");
+    }
+    await expect
+      .poll(async () => {
+        const block = await store.reserve("shop/crash", 2n, noToken);
+        blocks.push(block);
+        return block.outcome;
+      })
+      .toBe("reserved");
+    expect(blocks.filter(({ outcome }) => outcome === "reserved").length).toBeGreaterThanOrEqual(6);
+    expect(ordered(blocks)).toBeGreaterThanOrEqual(12n);
+    await way.end();
+    await there[Symbol.asyncDispose]();
+    await own[Symbol.asyncDispose]();
+  });
+});

@@ -51,7 +51,7 @@ export const leaseOf = async (cluster: Cluster, resource: string): Promise<Lease
 export const behindProxy = async (
   cluster: Cluster,
   replica: string,
-  options: Pick<ControllerOptions, "certificate"> = {},
+  options: Pick<ControllerOptions, "certificate" | "config"> = {},
 ): Promise<{ proxy: HttpProxy; controller: Controller }> => {
   const authority = "jsonpath={.clusters[0].cluster.certificate-authority-data}";
   const ca = await cluster.kubectl(["config", "view", "--minify", "--flatten", "--raw", "-o", authority]);
