@@ -7,6 +7,7 @@ import { type Database, openDatabase } from "../../src/postgres/database.ts";
 import { parseDatabaseUrl } from "../../src/postgres/url.ts";
 import { noToken } from "../../src/core/token.ts";
 import { storeContract } from "../contract/store.ts";
+import { until } from "../support/cluster/process.ts";
 import { startTcpProxy } from "../support/faultproxy/tcp.ts";
 import { type PostgresServer, startServer } from "../support/postgres/server.ts";
 import { type FencedDatabase, fencedDatabase, issuerName } from "../support/postgres/world.ts";
@@ -60,16 +61,12 @@ storeContract("PostgreSQL", () => ({
 }));
 
 describe("a server that fails between and within statements", () => {
-  /** Blocks in the order in which they were answered: each above all before it, whatever was lost between. */
-  const ordered = (blocks: readonly Reservation[]) => {
-    let top = 0n;
-    for (const block of blocks) {
-      if (block.outcome !== "reserved") continue;
-      expect(block.base).toBeGreaterThanOrEqual(top);
-      top = block.ceiling;
-    }
-    return top;
-  };
+  type Block = Extract<Reservation, { outcome: "reserved" }>;
+  const given = (all: readonly Reservation[]) =>
+    all.filter((one): one is Block => one.outcome === "reserved");
+  /** In the order in which they were answered: each above all before it, whatever was lost between. */
+  const inOrder = (blocks: readonly Block[]) =>
+    blocks.every(({ base }, index) => index === 0 || base >= (blocks[index - 1]?.ceiling ?? base));
 
   test("FM-31 S1-18 connections cut at any moment, also during COMMIT: a gap at most", async () => {
     await using proxy = await startTcpProxy({ target: { host: "127.0.0.1", port: server.port } });
@@ -80,35 +77,28 @@ describe("a server that fails between and within statements", () => {
     const cut = openDatabase(parsed.address, systemClock);
     const store = storeOn((...args) => cut.run(...args));
     await store.open("shop/cut", noToken);
+    const idle = async () => {
+      const { rowCount } = await db.admin.query(
+        "select from pg_stat_activity where state = 'active' and usename = 'issuer' and datname = current_database()",
+      );
+      return rowCount === 0;
+    };
     const blocks: Reservation[] = [];
     for (let round = 0; round < 30; round += 1) {
       // The answer is lost, the request is lost, or both go through.
       const way = (["down", "up", undefined] as const)[round % 3];
       const hole = way === undefined ? undefined : proxy.halfOpen(way);
       const asked = store.reserve("shop/cut", 3n, noToken);
-      if (hole !== undefined) {
-        const before = proxy.accepted();
-        await expect.poll(() => proxy.connections() + proxy.accepted() - before).toBeGreaterThan(0);
-        if (way === "down")
-          await expect
-            .poll(
-              async () =>
-                (
-                  await db.admin.query(
-                    "select from pg_stat_activity where state = 'active' and usename = 'issuer'",
-                  )
-                ).rowCount,
-            )
-            .toBe(0);
-        proxy.cut();
-        hole.heal();
-      }
+      if (way === "down") await until("the server to have done it", 10_000, idle);
+      if (way !== undefined) proxy.cut();
+      hole?.heal();
       blocks.push(await asked);
     }
-    expect(blocks.filter(({ outcome }) => outcome === "reserved").length).toBeGreaterThanOrEqual(10);
+    const known = given(blocks);
+    expect(known.length).toBeGreaterThanOrEqual(10);
+    expect(inOrder(known)).toBe(true);
     const state = await store.read("shop/cut");
-    expect(state).toMatchObject({ state: "open" });
-    if (state.state === "open") expect(state.ceiling).toBeGreaterThanOrEqual(ordered(blocks));
+    expect(state.state === "open" && state.ceiling >= (known.at(-1)?.ceiling ?? 0n)).toBe(true);
     await cut.end();
   });
 
@@ -132,8 +122,9 @@ describe("a server that fails between and within statements", () => {
         return block.outcome;
       })
       .toBe("reserved");
-    expect(blocks.filter(({ outcome }) => outcome === "reserved").length).toBeGreaterThanOrEqual(6);
-    expect(ordered(blocks)).toBeGreaterThanOrEqual(12n);
+    const known = given(blocks);
+    expect(known.length).toBeGreaterThanOrEqual(6);
+    expect(inOrder(known)).toBe(true);
     await way.end();
     await there[Symbol.asyncDispose]();
     await own[Symbol.asyncDispose]();
