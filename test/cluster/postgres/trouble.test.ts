@@ -1,5 +1,5 @@
 /** What is found at an interval: all at once, so that one interval is waited for. */
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, it } from "vitest";
 import { collectOnFailure } from "../../support/cluster/shared.ts";
 import { heldBy } from "../../support/fenceline/caller.ts";
 import { fencedBy, mayRead, secretOf, startWorld, type World } from "./support.ts";
@@ -27,7 +27,7 @@ const dropTrigger = (table: string) =>
     set session_replication_role = 'origin'`);
 
 describe.concurrent("the guarantee", { timeout: 150_000 }, () => {
-  it("FM-07 falls within an interval after a trigger was dropped, with an event", async () => {
+  it("FM-07 falls within an interval after a trigger was dropped, with an event", async ({ expect }) => {
     const { resource, table } = await world.guarded();
     await expect.poll(() => world.status(resource), soon).toMatchObject({ guarantee: "Fenced" });
     await dropTrigger(table);
@@ -46,7 +46,7 @@ describe.concurrent("the guarantee", { timeout: 150_000 }, () => {
       );
   });
 
-  it("is never Fenced for a worker that owns the table", async () => {
+  it("is never Fenced for a worker that owns the table", async ({ expect }) => {
     const guarded = await world.table();
     await world.sql(`do $$ begin create role cuckoo login; end $$;
       grant fenceline_worker to cuckoo; alter table ${guarded.table} owner to cuckoo`);
@@ -58,7 +58,7 @@ describe.concurrent("the guarantee", { timeout: 150_000 }, () => {
     expect((await world.status(guarded.resource)).guarantee).toBe("Advisory");
   });
 
-  it("manage: true installs the guard, and mends it", async () => {
+  it("manage: true installs the guard, and mends it", async ({ expect }) => {
     const guarded = await world.table();
     const { resource, namespace, table } = guarded;
     await world.cluster.apply(
@@ -77,7 +77,7 @@ describe.concurrent("the guarantee", { timeout: 150_000 }, () => {
       .toContainEqual(expect.stringMatching(/^GuaranteeChanged: the guard stood open and was mended: /));
   });
 
-  it("waits for the Role that the condition names", async () => {
+  it("waits for the Role that the condition names", async ({ expect }) => {
     const guarded = await world.table();
     const { resource, namespace } = guarded;
     await world.guard(guarded);
@@ -100,7 +100,9 @@ describe.concurrent("the guarantee", { timeout: 150_000 }, () => {
     await expect.poll(() => world.condition(resource, "BoundaryGuarded"), interval).toMatchObject(fenced);
   });
 
-  it("another login for the same database: bound anew, and the holder keeps its token", async () => {
+  it("another login for the same database: bound anew, and the holder keeps its token", async ({
+    expect,
+  }) => {
     const guarded = await world.guarded({ durationSeconds: 120 });
     const { resource, namespace } = guarded;
     const caller = await world.caller(namespace);
@@ -126,7 +128,9 @@ describe.concurrent("the guarantee", { timeout: 150_000 }, () => {
     expect(await caller.acquire(resource, { waitMs: 10_000 })).toMatchObject({ body: { token: "2" } });
   });
 
-  it("FM-40 a guard for which another cluster issues is left alone, and that one is named", async () => {
+  it("FM-40 a guard for which another cluster issues is left alone, and that one is named", async ({
+    expect,
+  }) => {
     const guarded = await world.table();
     const { resource, namespace } = guarded;
     await world.guard(guarded);
@@ -150,7 +154,9 @@ describe.concurrent("the guarantee", { timeout: 150_000 }, () => {
       .toBeGreaterThan(7);
   });
 
-  it("S1-33 S1-36 without a boundary, or with one that learns late, overlap is only reduced", async () => {
+  it("S1-33 S1-36 without a boundary, or with one that learns late, overlap is only reduced", async ({
+    expect,
+  }) => {
     const late = await world.guarded({ advance: "OnFirstWrite" });
     expect((await world.status(late.resource)).guarantee).toBe("Advisory");
     const caller = await world.caller(late.namespace);
