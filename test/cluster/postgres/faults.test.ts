@@ -94,15 +94,18 @@ describe("a database that is away", { timeout: 150_000 }, () => {
     const { resource, namespace } = guarded;
     const caller = await world.caller(namespace);
     const a = await caller.acquire(resource);
+    // It would be open again before anybody could look.
+    leading(world).child.kill("SIGSTOP");
     await world.server.restart("immediate");
-    const begun = performance.now();
     expect(await world.write(guarded, "1", "early")).toBe("FNC07");
     await world.reconnect();
+    const begun = performance.now();
+    leading(world).child.kill("SIGCONT");
     await expect
       .poll(() => world.write(guarded, "1", "alice"), { timeout: 30_000, interval: 50 })
       .toBe("00000");
     console.log(
-      `re-opened ${((performance.now() - begun) / 1000).toFixed(2)} s after PostgreSQL accepted connections again`,
+      `re-opened ${((performance.now() - begun) / 1000).toFixed(2)} s after the controller could see it`,
     );
     await expect
       .poll(() => world.events(resource), soon)
@@ -127,11 +130,13 @@ describe("a database that is away", { timeout: 150_000 }, () => {
     expect(before).toBe("1");
     const b = await caller.acquire(resource, { waitMs: 10_000 });
     // As a restore would leave it: the mark of then, in another past.
+    leading(world).child.kill("SIGSTOP");
     await world.db.admin.query(
       "update fenceline.mark set granted = 1, attempt = 'user:then/1', timeline = '0000000F' where resource = $1",
       [resource],
     );
     expect(await world.write(guarded, "1", "old")).toBe("FNC07");
+    leading(world).child.kill("SIGCONT");
     await expect.poll(() => world.write(guarded, "2", "bob"), soon).toBe("00000");
     expect(await world.write(guarded, "1", "old")).toBe("FNC01");
     expect(await caller.renew(resource, heldBy(b))).toMatchObject({ status: 200 });
