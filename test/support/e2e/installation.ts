@@ -8,10 +8,10 @@ import type { NodesLab } from "../cluster/nodes.ts";
 import { buildImage } from "../image/image.ts";
 
 const chart = path.join(import.meta.dirname, "../../../charts/fenceline");
-const release = "fenceline";
+export const release = "fenceline";
 
 /** Helm on this cluster and no other, with nothing of it kept elsewhere. */
-const helm = async (lab: NodesLab, args: readonly string[]): Promise<string> => {
+export const helm = async (lab: NodesLab, args: readonly string[]): Promise<string> => {
   const home = path.join(lab.folder, "helm");
   return exec(
     await buildHelm(),
@@ -28,13 +28,13 @@ const helm = async (lab: NodesLab, args: readonly string[]): Promise<string> => 
 };
 
 /** The image of this checkout under a tag, on every node. */
-const loadImage = async (lab: NodesLab, tag: string): Promise<void> => {
+export const loadImage = async (lab: NodesLab, tag: string): Promise<void> => {
   const archive = await buildImage(tag);
   for (const node of lab.nodes) await node.load(archive);
 };
 
 /** Installs, or upgrades to, these values, and waits until all of it serves. */
-const upgrade = (lab: NodesLab, tag: string, values: object = {}): Promise<string> =>
+export const upgrade = (lab: NodesLab, tag: string, values: object = {}): Promise<string> =>
   helm(lab, [
     "upgrade",
     release,
