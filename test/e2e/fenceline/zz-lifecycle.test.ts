@@ -39,7 +39,7 @@ test("S1-41 upgraded and rolled back under a holder: it keeps its lease and its 
   await shop.kubectl("delete", "job/holder", "--wait=false");
 });
 
-test("FM-26 FM-28 uninstalled under a holder and installed again: nothing hangs, and tokens go on", async () => {
+test("FM-28 uninstalled and installed again: nothing hangs, resources and sequences stay, and tokens go on", async () => {
   const shop = await openShop(lab, server, { durationSeconds: 30, renewIntervalSeconds: 10 });
   await shop.job("first", { steps: 3 });
   await shop.completes("first");
