@@ -32,6 +32,8 @@ export default defineConfig({
         globalSetup: ["test/support/cluster/global-setup-nodes.ts", "test/support/postgres/global-setup.ts"],
         // Its files break the nodes they share.
         fileParallelism: false,
+        // The life of an installation takes minutes: it is part of the long run.
+        exclude: process.env["FENCELINE_LONG"] === "1" ? [] : ["test/e2e/fenceline/zz-lifecycle.test.ts"],
         testTimeout: 180_000,
         hookTimeout: 300_000,
       }),

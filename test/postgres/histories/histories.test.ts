@@ -6,7 +6,7 @@ import { histories } from "./history.ts";
 
 const long = process.env["FENCELINE_LONG"] === "1";
 const batches = long ? 20 : 1;
-const perBatch = 40;
+const perBatch = 30;
 const operations = 200;
 
 let server: PostgresServer;
